@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/exact"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
@@ -162,7 +163,7 @@ func (a *Allocator) runBlockRequest(ctx context.Context, p *grants.Pool, r grant
 
 // executeBlockRequest executes one request for a block. The list before it may take longer than a request.
 func (a *Allocator) executeBlockRequest(ctx context.Context, p *grants.Pool, r grants.BlockRequest) error {
-	if r.Verb == grants.RemoveBlockFinalizer {
+	if r.Verb == carve.RemoveBlockFinalizer {
 		if err := a.verifyBlockReleasable(ctx, p, r); err != nil {
 			return err
 		}
@@ -170,15 +171,15 @@ func (a *Allocator) executeBlockRequest(ctx context.Context, p *grants.Pool, r g
 	ctx, cancel := withRequestTimeout(ctx)
 	defer cancel()
 	switch r.Verb {
-	case grants.CreateBlock:
+	case carve.CreateBlock:
 		return a.createBlock(ctx, p, r)
-	case grants.GetBlock:
+	case carve.GetBlock:
 		return a.refreshBlock(ctx, p, r.Block)
-	case grants.AddBlockFinalizer:
+	case carve.AddBlockFinalizer:
 		return a.patchBlockFinalizers(ctx, p, r, slices.Concat(r.Block.OtherFinalizers, []string{v1alpha1.CarvedPoolFinalizer}))
-	case grants.RemoveBlockFinalizer:
+	case carve.RemoveBlockFinalizer:
 		return a.patchBlockFinalizers(ctx, p, r, slices.Concat([]string{}, r.Block.OtherFinalizers))
-	case grants.DeleteBlock:
+	case carve.DeleteBlock:
 	}
 	obj := exact.WithUIDAndVersion(grants.WithName(blockKind.NewObject(), r.Block.Namespace, r.Name), r.Block.UID, r.Block.ResourceVersion)
 	err := exact.DeleteWithPreconditions(ctx, a.Client, obj)
@@ -206,7 +207,7 @@ func (a *Allocator) patchBlockFinalizers(ctx context.Context, p *grants.Pool, r 
 	} else if next != nil {
 		m.ObserveBlock(next)
 	}
-	if r.Verb == grants.AddBlockFinalizer && (next == nil || !next.HasFinalizer) {
+	if r.Verb == carve.AddBlockFinalizer && (next == nil || !next.HasFinalizer) {
 		return &grants.WriteRevertedError{ObjectName: "IPAllocation " + client.ObjectKeyFromObject(obj).String()}
 	}
 	return nil
@@ -242,7 +243,7 @@ func (a *Allocator) createBlock(ctx context.Context, p *grants.Pool, r grants.Bl
 	m = p.Lock()
 	defer m.Unlock()
 	if b == nil || child != p.Key {
-		m.Carved.MarkNameTaken(r.Name, a.now())
+		m.Carved.Requests.MarkNameTaken(r.Name, a.now())
 		return nil
 	}
 	m.ObserveBlock(b)

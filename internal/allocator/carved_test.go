@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
@@ -157,8 +158,8 @@ func TestVerifyBlockReleasable(t *testing.T) {
 			if tt.here != nil {
 				tt.here(p)
 			}
-			block := &grants.Block{Namespace: "ns", Name: entry.Allocation, UID: "block", RecordedRanges: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.4-10.0.0.7")}}
-			r := grants.BlockRequest{Verb: grants.RemoveBlockFinalizer, Name: entry.Allocation, Block: block, Term: 3}
+			block := &grants.Block{Allocation: carve.Allocation{Namespace: "ns", Name: entry.Allocation, UID: "block", RecordedRanges: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.4-10.0.0.7")}}}
+			r := grants.BlockRequest{Verb: carve.RemoveBlockFinalizer, Name: entry.Allocation, Block: block, Term: 3}
 			if tt.term != 0 {
 				r.Term = tt.term
 			}

@@ -208,7 +208,7 @@ func TestBlockTakesNextName(t *testing.T) {
 		p.Growth.PlanBlocks(noon, time.Minute)
 		out, _ := p.Growth.DueBlockRequests(noon, time.Minute)
 		for _, r := range out {
-			if r.Verb != grants.CreateBlock || r.PinnedPrefix.String() != "10.0.0.4/30" {
+			if r.Verb != carve.CreateBlock || r.PinnedPrefix.String() != "10.0.0.4/30" {
 				t.Errorf("%+v", r)
 			}
 			p.Carved.BeginBlockRequest(r)
@@ -222,8 +222,8 @@ func TestBlockTakesNextName(t *testing.T) {
 	if again := ask(); again != nil {
 		t.Errorf("%v while it is being asked for", again)
 	}
-	p.Carved.MarkNameTaken("pool-1", noon)
-	p.Carved.EndBlockRequest(grants.BlockRequest{Verb: grants.CreateBlock, Name: "pool-1"}, nil, noon)
+	p.Carved.Requests.MarkNameTaken("pool-1", noon)
+	p.Carved.EndBlockRequest(grants.BlockRequest{Verb: carve.CreateBlock, Name: "pool-1"}, nil, noon)
 	if got := ask(); !slices.Equal(got, []string{"pool-2"}) {
 		t.Errorf("it asks for %v", got)
 	}
@@ -437,7 +437,7 @@ func (c *createRecorder) Create(_ context.Context, o client.Object, _ ...client.
 func TestBlockHasWatchLabel(t *testing.T) {
 	api := &createRecorder{}
 	a := New(Options{ManagerID: "me", Client: api, WatchFilter: "blue", Clock: clocktesting.NewFakeClock(noon)})
-	if err := a.createBlock(t.Context(), grants.NewPool(newChildPool(t)), grants.BlockRequest{Verb: grants.CreateBlock, Name: "pool-1"}); err != nil {
+	if err := a.createBlock(t.Context(), grants.NewPool(newChildPool(t)), grants.BlockRequest{Verb: carve.CreateBlock, Name: "pool-1"}); err != nil {
 		t.Fatal(err)
 	}
 	if got := api.made[0].GetLabels()[clusterv1.WatchLabel]; got != "blue" {
@@ -666,7 +666,7 @@ func TestChildEnqueuesOnlyItsParent(t *testing.T) {
 func TestClaimsReferToErrorsOfPool(t *testing.T) {
 	p := newChildPool(t)
 	c := observeClaim(p, "a", 0)
-	r := grants.BlockRequest{Verb: grants.CreateBlock, Name: "pool-1"}
+	r := grants.BlockRequest{Verb: carve.CreateBlock, Name: "pool-1"}
 	p.Carved.BeginBlockRequest(r)
 	p.Carved.EndBlockRequest(r, errors.New("etcd is slow"), noon)
 	_, refused := p.Planner.PlanGrants(noon, 9, admitAll)

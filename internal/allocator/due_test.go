@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
@@ -200,7 +201,7 @@ func TestFailedJobsEnqueueByOneRule(t *testing.T) {
 		},
 		"ABlock": func(a *Allocator, p *grants.PoolState) func() {
 			p.Base.Pool.PoolSpec().Carve = &v1alpha1.Carve{PoolRef: v1alpha1.PoolReference{Name: "site"}, PrefixLength: 30}
-			r := grants.BlockRequest{Verb: grants.CreateBlock, Name: "pool-1"}
+			r := grants.BlockRequest{Verb: carve.CreateBlock, Name: "pool-1"}
 			p.Carved.BeginBlockRequest(r)
 			return func() { a.runBlockRequest(t.Context(), grants.NewPool(p), r) }
 		},

@@ -2,6 +2,7 @@ package allocator
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
@@ -87,12 +89,12 @@ func TestBlockInOtherNamespaceEnds(t *testing.T) {
 		del   bool
 		used  bool
 		bare  bool
-		want  grants.BlockVerb
+		want  carve.Verb
 	}{
-		"Ours":       {block: "pool-1", want: grants.DeleteBlock},
-		"Deleted":    {block: "pool-1", del: true, want: grants.RemoveBlockFinalizer},
+		"Ours":       {block: "pool-1", want: carve.DeleteBlock},
+		"Deleted":    {block: "pool-1", del: true, want: carve.RemoveBlockFinalizer},
 		"ByHand":     {block: "vips"},
-		"HandEnded":  {block: "vips", del: true, want: grants.RemoveBlockFinalizer},
+		"HandEnded":  {block: "vips", del: true, want: carve.RemoveBlockFinalizer},
 		"InUse":      {block: "pool-1", del: true, used: true},
 		"NotOurs":    {block: "pool-1", bare: true},
 		"NoProtect":  {block: "pool-1", del: true, bare: true},
@@ -123,7 +125,7 @@ func TestBlockInOtherNamespaceEnds(t *testing.T) {
 			m = a.lockPool(key)
 			defer m.Unlock()
 			m.Growth.PlanBlocks(noon, time.Minute)
-			var got []grants.BlockVerb
+			var got []carve.Verb
 			out, _ := m.Growth.DueBlockRequests(noon, time.Minute)
 			for _, r := range out {
 				if r.Name == tt.block {
@@ -133,7 +135,7 @@ func TestBlockInOtherNamespaceEnds(t *testing.T) {
 					}
 				}
 			}
-			if want := slices.DeleteFunc([]grants.BlockVerb{tt.want}, func(v grants.BlockVerb) bool { return v == "" }); !slices.Equal(got, want) {
+			if want := slices.DeleteFunc([]carve.Verb{tt.want}, func(v carve.Verb) bool { return v == "" }); !slices.Equal(got, want) {
 				t.Errorf("%v, want %v", got, want)
 			}
 		})
@@ -229,5 +231,44 @@ func TestPoolWithBlocksIsNotForgotten(t *testing.T) {
 				t.Error("it is remembered for ever")
 			}
 		})
+	}
+}
+
+// TestRefusedRequestInOtherNamespaceWaits checks that a request for a block in another namespace that the API server
+// refuses waits before it is repeated, also where the block has changed since.
+func TestRefusedRequestInOtherNamespaceWaits(t *testing.T) {
+	key := pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: testKey.Name}
+	a := New(Options{ManagerID: "me", BlockNamespace: "home", Clock: clocktesting.NewFakeClock(noon)})
+	obj := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: key.Name, UID: "pool-uid", ResourceVersion: "10", Generation: 1}}
+	obj.Spec.Carve = &v1alpha1.Carve{PoolRef: v1alpha1.PoolReference{Kind: key.Kind, Name: siteKey.Name}, PrefixLength: 30}
+	obj.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "me", Term: 1}
+	m := a.lockPool(key)
+	m.SetBasePool(obj)
+	m.Record.Holder, m.Record.Term = true, 1
+	m.RebuildLedger(&grants.ListedObjects{})
+	m.Unlock()
+	observe := func(version string) {
+		a.observeBlock(newBlock("pool-1", firstBlock, func(o *v1alpha1.IPAllocation) {
+			o.Namespace, o.Spec.ChildPoolRef.Kind, o.Spec.PoolRef.Kind, o.ResourceVersion = "old", key.Kind, key.Kind, version
+		}))
+	}
+	observe("100")
+	m = a.lockPool(key)
+	due := func() []grants.BlockRequest {
+		out, _ := m.Growth.DueBlockRequests(noon, time.Minute)
+		return slices.DeleteFunc(out, func(r grants.BlockRequest) bool { return r.Verb == carve.CreateBlock })
+	}
+	requests := due()
+	if len(requests) != 1 {
+		t.Fatalf("%v", requests)
+	}
+	m.Carved.BeginBlockRequest(requests[0])
+	m.Carved.EndBlockRequest(requests[0], errors.New("a policy refuses it"), noon)
+	m.Unlock()
+	observe("101")
+	m = a.lockPool(key)
+	defer m.Unlock()
+	if again := due(); len(again) > 0 {
+		t.Errorf("%v is repeated at once", again)
 	}
 }

@@ -3,14 +3,9 @@ package carve
 import (
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
-
-// NameConflictTimeout is how long no block is requested under a name that another object has. After that the name is
-// tried again, because the request of a lost block that is replaced depends on it.
-const NameConflictTimeout = 5 * time.Minute
 
 // BlockName returns the name of the n-th block of a pool: {pool}-{n}, cut to the maximum length of an object's name.
 func BlockName(pool string, n int) string {

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 
 	"go4.org/netipx"
@@ -61,7 +62,7 @@ func TestArrivedBlockExtendsQuarantine(t *testing.T) {
 	m.Base.Pool, m.Record.Holder, m.Quarantine.Adopting, m.Quarantine.Until = &v1alpha1.NetworkPool{}, true, true, noon
 	see := func(uid types.UID, version string, second int, had []netipx.IPRange, want int) {
 		t.Helper()
-		m.ObserveBlock(&Block{Name: "b-1", UID: uid, ResourceVersion: version, Created: noon.Add(time.Duration(second) * time.Second), RecordedRanges: had})
+		m.ObserveBlock(&Block{Allocation: carve.Allocation{Name: "b-1", UID: uid, ResourceVersion: version, Created: noon.Add(time.Duration(second) * time.Second), RecordedRanges: had}})
 		m.Quarantine.ExtendQuarantine(noon.Add(time.Hour), 2*time.Hour)
 		if until := noon.Add(2*time.Hour + time.Duration(want)*time.Second); want > 0 && !m.Quarantine.Until.Equal(until) {
 			t.Errorf("%s at %s: until %v, not %v", uid, version, m.Quarantine.Until, until)

@@ -4,14 +4,12 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"time"
 
-	"go4.org/netipx"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 // BlockKind is a kind of objects, some of which are blocks of carved pools.
@@ -28,45 +26,16 @@ type BlockKind interface {
 }
 
 // Block is the state that a carved pool keeps of the object of one of its blocks. Once observed it never changes,
-// except for the progress of the work on it.
+// except for verifiedTerm.
 type Block struct {
-	Namespace, Name string
+	carve.Allocation
 	// ParentKey is the pool that the block is carved from.
-	ParentKey       pools.Key
-	UID             types.UID
-	ResourceVersion string
-	Created         time.Time
-	// Prefix is the prefix of the block, as the holder of the parent has published it. It is not valid if the parent
-	// has published none.
-	Prefix netip.Prefix
-	// RecordedRanges are all ranges that the block may have: those of its record and of its status. After a move
-	// there is only the record.
-	RecordedRanges []netipx.IPRange
-	// RequestedLength is the prefix length that the block requests, PinnedPrefix is the exact prefix if it requests
-	// one, and Refusal is why it has none.
-	RequestedLength int32
-	PinnedPrefix    netip.Prefix
-	Refusal         Refusal
-	// OtherFinalizers are the finalizers of the object except ours.
-	OtherFinalizers []string
-	// CreatedManually reports whether a user created the object; HasFinalizer reports whether our finalizer is on it;
-	// SharesAddresses reports whether another object has some of its addresses; Moved reports whether clusterctl is
-	// moving it to another cluster; InOtherNamespace reports whether it is not in the namespace in which the blocks
-	// of its pool are created.
-	CreatedManually, HasFinalizer, Deleting, SharesAddresses, Paused, Moved, InOtherNamespace bool
-
-	blockWork
-}
-
-// blockWork is the progress of the work on a block.
-type blockWork struct {
+	ParentKey pools.Key
+	// CreatedManually reports whether a user created the object; InOtherNamespace reports whether it is not in the
+	// namespace in which the blocks of its pool are created.
+	CreatedManually, InOtherNamespace bool
 	// verifiedTerm is the term in which a read has shown the block.
 	verifiedTerm PoolTerm
-	// recordArrived reports whether the record of the block appeared while this manager watched. A refusal in its
-	// status is older than the record then.
-	recordArrived bool
-	// Retry is the progress of the requests for the block.
-	term.Retry
 }
 
 // PoolTerm is a term of a pool. A pool that is created again under the same name counts its terms from the beginning,
@@ -97,11 +66,5 @@ func (c *CarvedPool) allBlocks() []*Block {
 // isWaiting reports whether a block has no prefix and may never get one: a user created or paused it, or it requests
 // the addresses that it had before and is refused.
 func (b *Block) isWaiting() bool {
-	return !b.Prefix.IsValid() && (b.Paused || b.CreatedManually || b.isRefused())
-}
-
-// isRefused reports whether a block requests certain addresses, those that it had before or those of a lost block,
-// and is refused.
-func (b *Block) isRefused() bool {
-	return !b.Prefix.IsValid() && !b.recordArrived && (b.PinnedPrefix.IsValid() || len(b.RecordedRanges) > 0) && b.Refusal != Refusal{}
+	return !b.Prefix.IsValid() && (b.Paused || b.CreatedManually || b.IsRefused())
 }

@@ -11,21 +11,18 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 // CarvedPool is the state that a pool has because it is carved from another pool.
 type CarvedPool struct {
-	// Blocks are the observed blocks by name. takenNames are the names that other objects have, each with the time
-	// until which the pool does not request a block under it. inOtherNamespace are the blocks in other namespaces:
-	// any user may create some there, so only those that are open on record count.
+	// Blocks are the observed blocks by name. inOtherNamespace are the blocks in other namespaces: any user may create
+	// some there, so only those that are open on record count.
 	Blocks           map[string]*Block
-	takenNames       map[string]time.Time
 	inOtherNamespace map[types.UID]*Block
-	// creatingBlocks are the names of the blocks that are being created, each with the prefix that it must have, or
-	// an invalid one. creation is the progress of creating blocks; createError is the error of the last attempt.
+	// Requests is the progress of the requests for blocks. creatingBlocks are the names of the blocks that are being
+	// created, each with the prefix that it must have, or an invalid one; createError is the error of the last attempt.
+	Requests       carve.Requests
 	creatingBlocks map[string]netip.Prefix
-	creation       term.Retry
 	createError    string
 	// plannedBlocks are the blocks that the next commit writes to the status; drainedPrefixes are the prefixes from
 	// which nothing is granted.
@@ -51,53 +48,39 @@ type CarvedPool struct {
 	claimants *Claimants
 }
 
+// creation is the key of the requests that create blocks: all of them wait when one fails.
+const creation = ""
+
 // nextBlockName returns the first name for a block that no other object has, as far as is known.
 func (cp *CarvedPool) nextBlockName(asked map[string]struct{}, at time.Time) string {
-	for n := 1; ; n++ {
-		name := carve.BlockName(cp.base.Key.Name, n)
+	return cp.Requests.NextName(cp.base.Key.Name, at, func(name string) bool {
 		_, exists := cp.Blocks[name]
 		_, now := asked[name]
-		if !exists && !now && !cp.isNameTaken(name, at) && !cp.isCreatingBlock(name) && !cp.base.IsBlockOpen(name) {
-			return name
-		}
-	}
+		return exists || now || cp.isCreatingBlock(name) || cp.base.IsBlockOpen(name)
+	})
 }
 
 // BeginBlockRequest records that a request is in flight.
 func (cp *CarvedPool) BeginBlockRequest(r BlockRequest) {
-	if r.Verb == CreateBlock {
+	if r.Verb == carve.CreateBlock {
 		if cp.creatingBlocks == nil {
 			cp.creatingBlocks = map[string]netip.Prefix{}
 		}
 		cp.creatingBlocks[r.Name] = r.PinnedPrefix
-	} else if b := cp.currentBlock(r.Block); b != nil {
-		b.Busy = true
 	}
+	cp.Requests.Begin(r.key())
 }
 
 // EndBlockRequest records the result of a request. It returns when the request is retried, or the zero time if it
 // succeeded or its block is gone.
 func (cp *CarvedPool) EndBlockRequest(r BlockRequest, err error, now time.Time) (again time.Time) {
-	if r.Verb == CreateBlock {
+	if r.Verb == carve.CreateBlock {
 		delete(cp.creatingBlocks, r.Name)
-		if err == nil {
-			cp.creation, cp.createError = term.Retry{}, ""
-			return again
+		if cp.createError = ""; err != nil {
+			cp.createError = err.Error()
 		}
-		cp.creation.Fail(now, err)
-		cp.createError = err.Error()
-		return cp.creation.RetryAt
 	}
-	b := cp.currentBlock(r.Block)
-	if b == nil {
-		return again
-	}
-	if b.Busy = false; err == nil {
-		b.Reset()
-		return again
-	}
-	b.Fail(now, err)
-	return b.RetryAt
+	return cp.Requests.End(r.key(), err, now)
 }
 
 func (cp *CarvedPool) isCreatingBlock(name string) bool {
@@ -120,18 +103,6 @@ func (cp *CarvedPool) isPrefixRequested(p netip.Prefix) bool {
 	return false
 }
 
-// MarkNameTaken records that another object has the name of a block.
-func (cp *CarvedPool) MarkNameTaken(name string, now time.Time) {
-	if cp.takenNames == nil {
-		cp.takenNames = map[string]time.Time{}
-	}
-	cp.takenNames[name] = now.Add(carve.NameConflictTimeout)
-}
-
-func (cp *CarvedPool) isNameTaken(name string, now time.Time) bool {
-	return cp.takenNames[name].After(now)
-}
-
 // HasBlocks reports whether a carved pool has blocks to release before it can be deleted.
 func (cp *CarvedPool) HasBlocks() bool {
 	if !cp.base.isCarved() {
@@ -151,18 +122,11 @@ func (cp *CarvedPool) HasBlocks() bool {
 // ForgetBlock records the proof that a block is gone.
 func (cp *CarvedPool) ForgetBlock(uid types.UID, name string) {
 	cp.claimants.Gone.Add(uid)
+	cp.Requests.Forget(string(uid))
 	delete(cp.inOtherNamespace, uid)
 	if b := cp.Blocks[name]; b != nil && b.UID == uid {
 		delete(cp.Blocks, name)
 	}
-}
-
-// currentBlock returns the current state of a block, or nil if it is gone.
-func (cp *CarvedPool) currentBlock(b *Block) *Block {
-	if now := cp.Blocks[b.Name]; now != nil && now.UID == b.UID {
-		return now
-	}
-	return cp.inOtherNamespace[b.UID]
 }
 
 // VerifyBlock records that a read that began in a term has shown a block.
@@ -208,7 +172,7 @@ func (cp *CarvedPool) isAwaitingBlock() bool {
 // liveBlockCount returns the number of blocks that are not being deleted and count towards the maximum of the pool.
 func (cp *CarvedPool) liveBlockCount() (n int) {
 	for _, b := range cp.Blocks {
-		if !b.Deleting && !b.isRefused() && b.ParentKey == cp.base.parentKey() && (!b.CreatedManually || b.Prefix.IsValid()) {
+		if !b.Deleting && !b.IsRefused() && b.ParentKey == cp.base.parentKey() && (!b.CreatedManually || b.Prefix.IsValid()) {
 			n++
 		}
 	}

@@ -96,12 +96,12 @@ func (gr *Growth) growthBlockedRefusal() *Refusal {
 	}
 	for _, name := range slices.Sorted(maps.Keys(gr.carved.Blocks)) {
 		switch b := gr.carved.Blocks[name]; {
-		case b.Deleting, b.Prefix.IsValid(), b.isWaiting(), b.Refusal == (Refusal{}), b.ParentKey != gr.base.parentKey():
-		case b.Refusal.Reason == ipamv1.IPAddressClaimReadyPoolExhaustedReason:
+		case b.Deleting, b.Prefix.IsValid(), b.isWaiting(), b.RefusalMessage == "", b.ParentKey != gr.base.parentKey():
+		case b.RefusalReason == ipamv1.IPAddressClaimReadyPoolExhaustedReason:
 			return &Refusal{Reason: ipamv1.IPAddressClaimReadyPoolExhaustedReason, Message: text.SanitizeMessage(fmt.Sprintf(
-				"%s gets no block, its IPAllocation %s waits: %s", gr.base.Key, name, b.Refusal.Message))}
+				"%s gets no block, its IPAllocation %s waits: %s", gr.base.Key, name, b.RefusalMessage))}
 		default:
-			return PoolNotReady("%s gets no block, its IPAllocation %s is refused: %s", gr.base.Key, name, b.Refusal.Message)
+			return PoolNotReady("%s gets no block, its IPAllocation %s is refused: %s", gr.base.Key, name, b.RefusalMessage)
 		}
 	}
 	return nil

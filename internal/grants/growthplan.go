@@ -213,12 +213,12 @@ func (gr *Growth) observedBlock(name string, b *Block, on *v1alpha1.CarvedBlock)
 	if b != nil {
 		out.Exists, out.Deleting, out.Protected, out.UserCreated, out.FromOtherParent = true, b.Deleting, b.HasFinalizer, b.CreatedManually, b.ParentKey != gr.base.parentKey()
 		out.Verified = b.verifiedTerm == gr.record.CurrentTerm() && gr.record.Holder
-		out.Granted = b.Prefix.IsValid() && !b.SharesAddresses && !out.FromOtherParent
+		out.Granted = b.GrantedPrefix().IsValid() && !out.FromOtherParent
 		out.CannotOpen = b.isWaiting()
 		if on == nil {
 			out.IdleSince, prefix, had = b.Created, b.Prefix, b.RecordedRanges
 			out.Outdated = !b.CreatedManually && !out.FromOtherParent && !b.Prefix.IsValid() && len(b.RecordedRanges) == 0 && gr.isBlockOutdated(b)
-			out.Refused = b.isRefused()
+			out.Refused = b.IsRefused()
 			out.Granted = out.Granted && !gr.carved.overlapsOpenBlock(b.Prefix)
 			out.CannotOpen = out.CannotOpen || (b.Prefix.IsValid() && !out.Granted)
 			out.ReplacesLost = gr.carved.isPrefixLost(b.PinnedPrefix)
@@ -238,5 +238,5 @@ func (gr *Growth) isBlockOutdated(b *Block) bool {
 	if b.PinnedPrefix.IsValid() {
 		return !gr.carved.isPrefixLost(b.PinnedPrefix)
 	}
-	return b.RequestedLength != gr.base.Pool.PoolSpec().Carve.PrefixLength
+	return b.PrefixLength != int(gr.base.Pool.PoolSpec().Carve.PrefixLength)
 }

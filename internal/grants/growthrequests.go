@@ -6,35 +6,27 @@ import (
 	"time"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-)
-
-// BlockVerb is the action of a request for a block.
-type BlockVerb string
-
-const (
-	// CreateBlock creates an IPAllocation that requests one more block from the parent.
-	CreateBlock BlockVerb = "asking for"
-	// GetBlock reads the block from the API server.
-	GetBlock BlockVerb = "reading"
-	// AddBlockFinalizer adds our finalizer to the block.
-	AddBlockFinalizer BlockVerb = "protecting"
-	// DeleteBlock deletes the block, which is drained and recorded as draining.
-	DeleteBlock BlockVerb = "deleting"
-	// RemoveBlockFinalizer removes our finalizer from the block, which is being deleted and no longer recorded as
-	// open.
-	RemoveBlockFinalizer BlockVerb = "releasing"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
 )
 
 // BlockRequest is a request for a block. The decision was made on the version of the block that it carries.
 type BlockRequest struct {
-	Verb BlockVerb
+	Verb carve.Verb
 	Name string
-	// Block is nil for CreateBlock. PinnedPrefix is the prefix that a new block must have; any prefix will do if it
+	// Block is nil for carve.CreateBlock. PinnedPrefix is the prefix that a new block must have; any prefix will do if it
 	// is not valid.
 	Block        *Block
 	PinnedPrefix netip.Prefix
 	// Term is the term in which the request was decided.
 	Term int64
+}
+
+// key returns the key by which the request is retried.
+func (r BlockRequest) key() string {
+	if r.Block == nil {
+		return creation
+	}
+	return string(r.Block.UID)
 }
 
 // DueBlockRequests returns the requests that are due, and how long until the next one that has to wait is due.
@@ -48,18 +40,13 @@ func (gr *Growth) DueBlockRequests(now time.Time, quarantine time.Duration) (out
 		return nil, 0
 	}
 	out, wait = gr.requestsInOtherNamespaces(now)
-	for _, on := range []struct {
-		verb  BlockVerb
-		names []string
-	}{{GetBlock, c.Decision.Verify}, {AddBlockFinalizer, c.Decision.Protect}, {DeleteBlock, c.Decision.Delete}, {RemoveBlockFinalizer, c.Decision.Release}} {
-		for _, name := range on.names {
-			out, wait = gr.appendBlockRequest(out, wait, on.verb, c.Blocks[name], now)
-		}
+	for verb, name := range c.Decision.ForExisting() {
+		out, wait = gr.appendBlockRequest(out, wait, verb, c.Blocks[name], now)
 	}
 	if c.Decision.NextWait > 0 {
 		wait = MinWait(wait, c.Decision.NextWait)
 	}
-	if d := c.creation.RetryAt.Sub(now); d > 0 {
+	if d := c.Requests.Progress(creation).RetryAt.Sub(now); d > 0 {
 		if c.Decision.NewBlocks+len(c.Decision.Recreate) > 0 {
 			wait = MinWait(wait, d)
 		}
@@ -68,16 +55,16 @@ func (gr *Growth) DueBlockRequests(now time.Time, quarantine time.Duration) (out
 	asked := map[string]struct{}{}
 	for _, on := range c.Decision.Recreate {
 		name := on
-		if gr.carved.isNameTaken(name, now) { // another object has the name: the new block replaces this one under another name
+		if c.Requests.IsNameTaken(name, now) { // another object has the name: the new block replaces this one under another name
 			name = gr.carved.nextBlockName(asked, now)
 		}
 		asked[name] = struct{}{}
-		out = append(out, BlockRequest{Verb: CreateBlock, Name: name, PinnedPrefix: gr.base.recordedBlockPrefix(on)})
+		out = append(out, BlockRequest{Verb: carve.CreateBlock, Name: name, PinnedPrefix: gr.base.recordedBlockPrefix(on)})
 	}
 	for range c.Decision.NewBlocks {
 		name := gr.carved.nextBlockName(asked, now)
 		asked[name] = struct{}{}
-		out = append(out, BlockRequest{Verb: CreateBlock, Name: name})
+		out = append(out, BlockRequest{Verb: carve.CreateBlock, Name: name})
 	}
 	return out, wait
 }
@@ -101,11 +88,11 @@ func (gr *Growth) requestsInOtherNamespaces(now time.Time) (out []BlockRequest, 
 			wait = MinWait(wait, gr.carved.recordedBlockReleaseAfter.Sub(now))
 		case b.Deleting:
 			n := len(out)
-			if out, wait = gr.appendBlockRequest(out, wait, RemoveBlockFinalizer, b, now); recordAlone && len(out) > n {
+			if out, wait = gr.appendBlockRequest(out, wait, carve.RemoveBlockFinalizer, b, now); recordAlone && len(out) > n {
 				gr.carved.recordedBlockReleaseAfter = now.Add(recordedBlockReleaseInterval)
 			}
 		case !b.CreatedManually:
-			out, wait = gr.appendBlockRequest(out, wait, DeleteBlock, b, now)
+			out, wait = gr.appendBlockRequest(out, wait, carve.DeleteBlock, b, now)
 		}
 	}
 	return out, wait
@@ -113,12 +100,15 @@ func (gr *Growth) requestsInOtherNamespaces(now time.Time) (out []BlockRequest, 
 
 // appendBlockRequest adds a request for a block, unless another request for it is in flight or it has to wait after a
 // failure.
-func (gr *Growth) appendBlockRequest(out []BlockRequest, wait time.Duration, verb BlockVerb, b *Block, now time.Time) ([]BlockRequest, time.Duration) {
-	switch {
-	case b == nil, b.Busy:
+func (gr *Growth) appendBlockRequest(out []BlockRequest, wait time.Duration, verb carve.Verb, b *Block, now time.Time) ([]BlockRequest, time.Duration) {
+	if b == nil {
 		return out, wait
-	case b.RetryAt.After(now):
-		return out, MinWait(wait, b.RetryAt.Sub(now))
+	}
+	switch past := gr.carved.Requests.Progress(string(b.UID)); {
+	case past.Busy:
+		return out, wait
+	case !past.IsDue(now):
+		return out, MinWait(wait, past.RetryAt.Sub(now))
 	}
 	return append(out, BlockRequest{Verb: verb, Name: b.Name, Block: b, Term: gr.record.Term}), wait
 }
@@ -145,7 +135,7 @@ func (gr *Growth) requestsWithoutPool(now time.Time, quarantine time.Duration) (
 		case gr.space.UsedInBlock(b) > 0: // the release of the addresses enqueues the pool
 			wait = MinWait(wait, blockUsageCheckInterval)
 		default:
-			out, wait = gr.appendBlockRequest(out, wait, RemoveBlockFinalizer, b, now)
+			out, wait = gr.appendBlockRequest(out, wait, carve.RemoveBlockFinalizer, b, now)
 		}
 	}
 	return out, wait

@@ -209,8 +209,7 @@ func (m *PoolState) ObserveBlock(b *Block) bool {
 			return false
 		}
 		if old.UID == b.UID {
-			b.blockWork = old.blockWork
-			b.recordArrived = b.recordArrived || (len(old.RecordedRanges) == 0 && len(b.RecordedRanges) > 0)
+			b.verifiedTerm, b.Allocation = old.verifiedTerm, b.WithHistory(old.Allocation)
 		}
 	}
 	if (old == nil || old.UID != b.UID) && len(b.RecordedRanges) > 0 {

@@ -14,9 +14,9 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
 
 // lines joins the summary, the findings with their advice, and the details of an explanation.
@@ -171,8 +171,10 @@ func TestExplainNode(t *testing.T) {
 				FenceState:  &fence.State{Holder: "me/team-a/prod", Term: 1, OpenRanges: []fence.OpenRange{{Kind: "IPAllocation", Name: "b", UID: "b", ClusterCIDRName: "edge", CIDRs: prefixes("10.1.0.0/22")}}},
 				SelfCluster: &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "prod", Labels: map[string]string{v1alpha1.NodeCIDRsLabel: ""}}},
 				SelfBlocks: []nodeipam.Block{{
-					Ref: podcidr.Ref{Kind: "IPAllocation", Name: "b", UID: "b"}, ClusterCIDRName: "edge", PrefixLength: 22, GrantedPrefix: netip.MustParsePrefix("10.1.0.0/22"),
-					PoolRef: v1alpha1.PoolReference{Kind: "GlobalNetworkPool", Name: "pods"},
+					Allocation: carve.Allocation{
+						Name: "b", UID: "b", PrefixLength: 22, Prefix: netip.MustParsePrefix("10.1.0.0/22"), PoolRef: v1alpha1.PoolReference{Kind: "GlobalNetworkPool", Name: "pods"},
+					},
+					ClusterCIDRName: "edge",
 				}},
 			},
 			"waits: waits for its pod CIDR\nwhy: nothing is in its way: it is about to be given 10.1.0.0/24 of ClusterCIDR edge -> " + runs + "\n" +

@@ -3,28 +3,24 @@ package nodeipam
 import (
 	"time"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
 )
 
-// blockRequests are the results of the requests for blocks. A request that has failed is not made again before its
-// retry is due.
+// blockRequests are the requests for blocks. A request that has failed is not made again before its retry is due.
 type blockRequests struct {
-	// failed are the blocks for which the last request failed, by name; createErr is why no block could be created.
-	failed    map[string]term.Retry
+	carve.Requests
+	// createErr is why no block could be created.
 	createErr error
 }
 
 // recordResult records the result of a request, and returns after how long it is made again, if it failed.
 func (br *blockRequests) recordResult(e blockRequest, err error, now time.Time) time.Duration {
-	if e.action == createBlock {
+	if e.verb == carve.CreateBlock {
 		br.createErr = err
 	}
-	if err == nil {
-		delete(br.failed, e.blockName)
-		return 0
+	br.Begin(e.key()) // the requests of a Cluster are made one at a time, so begin and end are recorded together
+	if again := br.End(e.key(), err, now); !again.IsZero() {
+		return again.Sub(now)
 	}
-	v := br.failed[e.blockName]
-	v.Fail(now, err)
-	br.failed[e.blockName] = v
-	return v.RetryAt.Sub(now)
+	return 0
 }

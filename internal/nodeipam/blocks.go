@@ -24,10 +24,8 @@ type knownBlocks struct {
 	// cluster.
 	ignored bool
 	byName  map[string]Block
-	// notYetInCache are the blocks that the watch has not shown yet, with the time until which that is awaited;
-	// conflictingNames are the names that something else has, with the time until which they are avoided.
-	notYetInCache    map[types.UID]time.Time
-	conflictingNames map[string]time.Time
+	// notYetInCache are the blocks that the watch has not shown yet, with the time until which that is awaited.
+	notYetInCache map[types.UID]time.Time
 	// verifiedLive are the blocks that a live read has shown in this term; missingNames are the names of open blocks
 	// that a live read has not found; closedInTerm are the blocks that were being deleted when this manager committed,
 	// in its term, that they are not open.
@@ -49,6 +47,8 @@ type knownBlocks struct {
 	waiting *waitingNodes
 	usage   *rangeUsers
 	cidrs   *nodeCIDRs
+	// requests forgets those of blocks that are gone.
+	requests *blockRequests
 }
 
 // cacheLagTimeout is how long a block counts as existing that a live read, or the answer to a request, has shown, and
@@ -72,7 +72,13 @@ func (kb *knownBlocks) setBlocks(all []Block, now time.Time) {
 			continue // that block is gone
 		}
 		delete(kb.notYetInCache, b.UID)
-		next[b.Name] = b.withHistory(old)
+		b.Allocation = b.WithHistory(old.Allocation)
+		next[b.Name] = b
+	}
+	for _, old := range kb.byName {
+		if next[old.Name].UID != old.UID {
+			kb.requests.Forget(string(old.UID))
+		}
 	}
 	kb.byName = next
 	there := map[types.UID]bool{}
@@ -85,7 +91,6 @@ func (kb *knownBlocks) setBlocks(all []Block, now time.Time) {
 	for _, known := range []map[types.UID]bool{kb.verifiedLive, kb.closedInTerm} {
 		maps.DeleteFunc(known, func(uid types.UID, _ bool) bool { return !there[uid] })
 	}
-	maps.DeleteFunc(kb.conflictingNames, func(_ string, until time.Time) bool { return !until.After(now) })
 	kb.updateRangeBlocks()
 }
 
@@ -95,7 +100,8 @@ func (kb *knownBlocks) recordLiveBlock(b Block, now time.Time) {
 	if old.UID != b.UID {
 		kb.notYetInCache[b.UID] = now.Add(cacheLagTimeout)
 	}
-	kb.byName[b.Name] = b.withHistory(old)
+	b.Allocation = b.WithHistory(old.Allocation)
+	kb.byName[b.Name] = b
 	kb.verifiedLive[b.UID] = true
 	delete(kb.missingNames, b.Name)
 	kb.updateRangeBlocks()
@@ -178,16 +184,16 @@ func (kb *knownBlocks) prefixesForFamily(o RangeObject, f podcidr.Family, blocks
 		}
 	}
 	for _, b := range blocks {
-		if !b.GrantedPrefix.IsValid() || podcidr.FamilyForPrefix(b.GrantedPrefix) != f {
+		if !b.GrantedPrefix().IsValid() || podcidr.FamilyForPrefix(b.GrantedPrefix()) != f {
 			continue
 		}
 		on, open := kb.openBlockByName(b.Name)
-		if !slices.Contains(all, b.GrantedPrefix) {
-			all = append(all, b.GrantedPrefix)
+		if !slices.Contains(all, b.GrantedPrefix()) {
+			all = append(all, b.GrantedPrefix())
 		}
-		recordMatches := open && !on.Draining && slices.Equal(on.CIDRs, []netip.Prefix{b.GrantedPrefix}) && on.UID == b.UID
+		recordMatches := open && !on.Draining && slices.Equal(on.CIDRs, []netip.Prefix{b.GrantedPrefix()}) && on.UID == b.UID
 		if !b.Deleting && o.BlockSources[f].matchesBlock(b) && (recordMatches || !kb.term.isHolder) {
-			allocatable = append(allocatable, b.GrantedPrefix)
+			allocatable = append(allocatable, b.GrantedPrefix())
 		}
 	}
 	for _, list := range [][]netip.Prefix{all, allocatable} {
@@ -218,9 +224,9 @@ func (kb *knownBlocks) hasBlocks(o RangeObject) bool {
 // those on record in the ConfigMap, those of its own record, even where its status does not show them any more, and
 // those that it requests, unless it is being deleted.
 func (kb *knownBlocks) countBlockUsers(b Block) int64 {
-	prefixes := b.PossiblePrefixes
+	prefixes := b.RecordedPrefixes()
 	if on, _ := kb.openBlockByName(b.Name); on.UID == b.UID {
-		prefixes = slices.Concat(on.CIDRs, b.PossiblePrefixes)
+		prefixes = slices.Concat(on.CIDRs, b.RecordedPrefixes())
 	}
 	if !b.Deleting {
 		prefixes = slices.Concat(prefixes, []netip.Prefix{b.PinnedPrefix})
@@ -232,7 +238,7 @@ func (kb *knownBlocks) countBlockUsers(b Block) int64 {
 // prefixes. A prefix that another block has taken over counts for that block only.
 func (kb *knownBlocks) countPrefixUsers(b Block, prefixes []netip.Prefix) (most int64) {
 	for _, p := range prefixes {
-		if p.IsValid() && (b.GrantedPrefix == p || !kb.isPrefixReplaced(b, p)) {
+		if p.IsValid() && (b.GrantedPrefix() == p || !kb.isPrefixReplaced(b, p)) {
 			most = max(most, kb.cidrs.allocations.CountUsers(p))
 		}
 	}
@@ -266,7 +272,7 @@ func (kb *knownBlocks) hasBlockToRelease() bool {
 func (kb *knownBlocks) hasUnknownOpenBlock(s fence.State) bool {
 	return !kb.ignored && !kb.term.wasHolder && slices.ContainsFunc(s.OpenRanges, func(o fence.OpenRange) bool {
 		b, there := kb.byName[o.Name]
-		return o.ClusterCIDRName != "" && (!there || (b.GrantedPrefix != o.CIDRs[0] && b.PinnedPrefix != o.CIDRs[0]))
+		return o.ClusterCIDRName != "" && (!there || (b.GrantedPrefix() != o.CIDRs[0] && b.PinnedPrefix != o.CIDRs[0]))
 	})
 }
 
@@ -275,17 +281,16 @@ func (kb *knownBlocks) isBlockRefused(b carve.Block) bool {
 	return b.Exists && !b.Granted && !b.Refused && kb.byName[b.Name].RefusalMessage != ""
 }
 
-// blockNameForFamily returns the n-th name of a block of a family.
-func (kb *knownBlocks) blockNameForFamily(f podcidr.Family, n int) string {
-	return carve.BlockName(kb.cluster.name+"-pods-"+[2]string{"4", "6"}[f], n)
+// blockNamePrefix returns what the names of the blocks of a family begin with.
+func (kb *knownBlocks) blockNamePrefix(f podcidr.Family) string {
+	return kb.cluster.name + "-pods-" + [2]string{"4", "6"}[f]
 }
 
-// isNameInUse reports whether a block, an open block or something else has a name.
+// isNameInUse reports whether a block or an open block has a name.
 func (kb *knownBlocks) isNameInUse(name string) bool {
 	_, there := kb.byName[name]
 	_, open := kb.openBlockByName(name)
-	_, taken := kb.conflictingNames[name]
-	return there || open || taken
+	return there || open
 }
 
 // conflictingBlocks returns the blocks that were requested again or restored, whose addresses Nodes use, and that are
@@ -293,7 +298,7 @@ func (kb *knownBlocks) isNameInUse(name string) bool {
 func (kb *knownBlocks) conflictingBlocks() []string {
 	var out []string
 	for name, b := range kb.byName {
-		if b.isDenied() && kb.countPrefixUsers(b, slices.Concat(b.PossiblePrefixes, []netip.Prefix{b.PinnedPrefix})) > 0 {
+		if b.IsRefused() && kb.countPrefixUsers(b, slices.Concat(b.RecordedPrefixes(), []netip.Prefix{b.PinnedPrefix})) > 0 {
 			out = append(out, fmt.Sprintf("IPAllocation %s: %s", name, b.RefusalMessage))
 		}
 	}

@@ -114,7 +114,7 @@ func (w *world) checkGrantFromBlock(g fence.Grant, open []fence.OpenRange) {
 				return
 			}
 			if !slices.ContainsFunc(w.blocks(), func(b nodeipam.Block) bool {
-				return b.UID == open[i].UID && b.HasFinalizer && b.GrantedPrefix.IsValid() && overlapCondition([]netip.Prefix{b.GrantedPrefix}, of)
+				return b.UID == open[i].UID && b.HasFinalizer && b.GrantedPrefix().IsValid() && overlapCondition([]netip.Prefix{b.GrantedPrefix()}, of)
 			}) {
 				w.Failf("K16: %s is granted %v of a block that is gone, or may go at any time", g.NodeName, cidr)
 			}
@@ -132,16 +132,16 @@ func (w *world) blocks() (out []nodeipam.Block) {
 
 // checkBlockReleased checks that no Node has, or can get, anything of a block that others may have from now on.
 func (w *world) checkBlockReleased(b nodeipam.Block) {
-	of := []netip.Prefix{b.GrantedPrefix}
+	of := []netip.Prefix{b.GrantedPrefix()}
 	for _, n := range w.nodes() {
 		if !w.foreign[n.UID] && overlapCondition(prefixes(n.Spec.PodCIDRs), of) {
-			w.Failf("I1: block %s (%v) goes back, and Node %s has %v of it", b.Name, b.GrantedPrefix, n.Name, n.Spec.PodCIDRs)
+			w.Failf("I1: block %s (%v) goes back, and Node %s has %v of it", b.Name, b.GrantedPrefix(), n.Name, n.Spec.PodCIDRs)
 		}
 	}
 	for _, g := range w.state.InFlight {
 		alive := slices.ContainsFunc(w.nodes(), func(n *corev1.Node) bool { return n.UID == g.NodeUID && len(n.Spec.PodCIDRs) == 0 })
 		if alive && overlapCondition(g.CIDRs, of) {
-			w.Failf("I1: block %s (%v) goes back, and a grant of it to %s is in flight", b.Name, b.GrantedPrefix, g.NodeName)
+			w.Failf("I1: block %s (%v) goes back, and a grant of it to %s is in flight", b.Name, b.GrantedPrefix(), g.NodeName)
 		}
 	}
 }
@@ -156,10 +156,10 @@ func poolOf(spec v1alpha1.ClusterCIDRSpec, ipv6 bool) *v1alpha1.PodPool {
 // blockWithRoom reports whether a block of a family has room for another Node.
 func (w *world) blockWithRoom(taken []netip.Prefix, ipv6 bool) bool {
 	for _, b := range w.blocks() {
-		if !b.GrantedPrefix.IsValid() || b.Deleting || b.GrantedPrefix.Addr().Is6() != ipv6 {
+		if !b.GrantedPrefix().IsValid() || b.Deleting || b.GrantedPrefix().Addr().Is6() != ipv6 {
 			continue
 		}
-		for _, at := range []netip.Addr{b.GrantedPrefix.Addr(), netipx.RangeOfPrefix(b.GrantedPrefix).To()} {
+		for _, at := range []netip.Addr{b.GrantedPrefix().Addr(), netipx.RangeOfPrefix(b.GrantedPrefix()).To()} {
 			if sub := netip.PrefixFrom(at, at.BitLen()-8).Masked(); !overlapCondition([]netip.Prefix{sub}, taken) {
 				return true
 			}
@@ -173,9 +173,9 @@ func (w *world) checkBlocksAtRest() {
 	for _, o := range faults.ListObjects[*v1alpha1.IPAllocation](w.api) {
 		b, _ := nodeipam.BlockFromAllocation(o)
 		used := slices.ContainsFunc(w.nodes(), func(n *corev1.Node) bool {
-			return overlapCondition(prefixes(n.Spec.PodCIDRs), b.PossiblePrefixes)
+			return overlapCondition(prefixes(n.Spec.PodCIDRs), b.RecordedPrefixes())
 		})
-		if !used && (b.GrantedPrefix.IsValid() || b.Deleting) && !isKeptByForeign(o, v1alpha1.PodsFinalizer) {
+		if !used && (b.GrantedPrefix().IsValid() || b.Deleting) && !isKeptByForeign(o, v1alpha1.PodsFinalizer) {
 			w.Failf("block %s is still there, and no Node uses it", b.Name)
 		}
 	}

@@ -47,7 +47,7 @@ var restart = sim.NewAttempt("start", func(w *world) bool { w.start(); return tr
 // checkBlockHeld checks that an IPAllocation has, or may have, the first block.
 var checkBlockHeld = sim.NewAttempt("is the block held", func(w *world) bool {
 	for _, b := range w.blocks() {
-		for _, p := range b.PossiblePrefixes {
+		for _, p := range b.RecordedPrefixes() {
 			if p.String() == threeBlocks[0] {
 				return true
 			}

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-func isShared(b *Block)   { b.Overlapping, b.PossiblePrefixes = true, prefixes("10.9.0.0/23") }
-func isRestored(b *Block) { b.PossiblePrefixes = prefixes("10.9.0.0/23") }
+func isShared(b *Block)   { b.SharesAddresses, b.RecordedRanges = true, recordedRanges("10.9.0.0/23") }
+func isRestored(b *Block) { b.RecordedRanges = recordedRanges("10.9.0.0/23") }
 
 // TestUnallocatableBlockIsNotAwaited checks that a block that may never get addresses is not waited for: another one is
 // requested, if the Cluster may have more. A block that takes any addresses of the pool, and gets none, is waited for,
@@ -51,7 +51,7 @@ func TestStatusBeforeRecordIsNoRefusal(t *testing.T) {
 // TestRestoredBlockIsConflicting checks that a block from a restore is reported and stays where Nodes use some of its
 // addresses, and another block has them by now.
 func TestRestoredBlockIsConflicting(t *testing.T) {
-	b := newTestBlock(firstName, "", isRefused, func(b *Block) { b.PossiblePrefixes = prefixes(lostCIDR) })
+	b := newTestBlock(firstName, "", isRefused, func(b *Block) { b.RecordedRanges = recordedRanges(lostCIDR) })
 	m := newGrowingState(t, []Block{b}, newTestNode("a", "10.0.0.0/24"))
 	expectBlockRequests(t, m.planBlocksOnce(t, noon))
 	if got := m.blocks.conflictingBlocks(); len(got) != 1 {

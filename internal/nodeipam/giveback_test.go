@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
 )
 
 // TestBlockIsDeletedAtDecidedVersion checks that a block is deleted as it was when that was decided (R3). A block that
@@ -34,7 +35,7 @@ func TestBlockIsDeletedAtDecidedVersion(t *testing.T) {
 	if err := c.Update(t.Context(), current); err != nil {
 		t.Fatal(err)
 	}
-	changed, err := s.runBlockRequest(t.Context(), blockRequest{action: deleteBlock, blockName: was.Name, block: was})
+	changed, err := s.runBlockRequest(t.Context(), blockRequest{verb: carve.DeleteBlock, name: was.Name, block: was})
 	if err != nil || !changed {
 		t.Errorf("news %v, %v: it has changed", changed, err)
 	}
@@ -42,7 +43,7 @@ func TestBlockIsDeletedAtDecidedVersion(t *testing.T) {
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), current); err != nil || now.ResourceVersion != current.ResourceVersion {
 		t.Fatalf("%v: it is known in version %q, and is there in version %q", err, now.ResourceVersion, current.ResourceVersion)
 	}
-	if changed, err := s.runBlockRequest(t.Context(), blockRequest{action: deleteBlock, blockName: was.Name, block: now}); err != nil || changed {
+	if changed, err := s.runBlockRequest(t.Context(), blockRequest{verb: carve.DeleteBlock, name: was.Name, block: now}); err != nil || changed {
 		t.Errorf("news %v, %v", changed, err)
 	}
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), current); !apierrors.IsNotFound(err) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
@@ -35,8 +36,8 @@ type blockGroup struct {
 
 // blockRequest is a request to the API server for a block.
 type blockRequest struct {
-	action    blockAction
-	blockName string
+	verb carve.Verb
+	name string
 	// block is the known state of an existing block. rangeObject and blockSource are the ClusterCIDR and the pool of a
 	// new one, and lostBlock is the open block whose addresses a new one must have, as it replaces that.
 	block       Block
@@ -45,15 +46,8 @@ type blockRequest struct {
 	lostBlock   fence.OpenRange
 }
 
-type blockAction int
-
-const (
-	getBlock blockAction = iota
-	addFinalizer
-	deleteBlock
-	removeFinalizer
-	createBlock
-)
+// key returns the key by which the request is retried.
+func (e blockRequest) key() string { return cmp.Or(string(e.block.UID), e.name) }
 
 // blockPlan is the decision on all blocks.
 type blockPlan struct {
@@ -149,14 +143,14 @@ func (bp *blockPlanner) carveBlocks(now time.Time) map[blockGroup][]carve.Block 
 // carveBlock returns a block in the form that carve takes, and updates since when it is idle; on is its entry in the
 // state on record, if it is open.
 func (bp *blockPlanner) carveBlock(b Block, on fence.OpenRange, open bool, now time.Time) carve.Block {
-	granted := b.GrantedPrefix.IsValid()
+	granted := b.GrantedPrefix().IsValid()
 	out := carve.Block{
 		Name: b.Name, Exists: true, Deleting: b.Deleting, Protected: b.HasFinalizer, Granted: granted, Verified: bp.blocks.verifiedLive[b.UID],
-		Refused: b.isDenied(), CannotOpen: b.mayNeverGetPrefix(), Open: open, Draining: on.Draining, Used: bp.blocks.countBlockUsers(b),
+		Refused: b.IsRefused(), CannotOpen: b.mayNeverGetPrefix(), Open: open, Draining: on.Draining, Used: bp.blocks.countBlockUsers(b),
 	}
 	out.ReplacesLost = !open && bp.blocks.isReplacement(b)
 	// Nothing needs the lost block any more that it was to replace.
-	out.Outdated = !open && out.Refused && len(b.PossiblePrefixes) == 0 && out.Used == 0 && !out.ReplacesLost
+	out.Outdated = !open && out.Refused && len(b.RecordedPrefixes()) == 0 && out.Used == 0 && !out.ReplacesLost
 	if !bp.term.isHolder { // the open blocks are not known
 		out.Open, out.Draining, out.Verified = granted && !b.Deleting, false, true
 	}
@@ -246,27 +240,21 @@ func (bp *blockPlanner) addDecision(g *blockPlan, of blockGroup, o RangeObject, 
 		observed := bp.blocks.byName[b.Name]
 		if open && b.Open && bp.term.isHolder && !slices.Contains(d.Close, b.Name) {
 			on.Draining = (on.Draining || slices.Contains(d.Drain, b.Name)) && !slices.Contains(d.EndDraining, b.Name)
-			if bp.blocks.verifiedLive[observed.UID] && observed.GrantedPrefix == on.CIDRs[0] {
+			if bp.blocks.verifiedLive[observed.UID] && observed.GrantedPrefix() == on.CIDRs[0] {
 				on.UID = observed.UID // clusterctl move has created it again
 			}
 			g.openBlocks = append(g.openBlocks, on)
 		}
 		if slices.Contains(d.Open, b.Name) {
-			g.openBlocks = append(g.openBlocks, fence.OpenRange{Kind: observed.Kind, Name: observed.Name, UID: observed.UID, ClusterCIDRName: observed.ClusterCIDRName, CIDRs: []netip.Prefix{observed.GrantedPrefix}})
+			g.openBlocks = append(g.openBlocks, fence.OpenRange{Kind: v1alpha1.IPAllocationKind, Name: observed.Name, UID: observed.UID, ClusterCIDRName: observed.ClusterCIDRName, CIDRs: []netip.Prefix{observed.GrantedPrefix()}})
 		}
 		if b.Exists && open && on.UID != observed.UID && !bp.blocks.verifiedLive[observed.UID] {
-			g.requests = append(g.requests, blockRequest{action: getBlock, blockName: b.Name})
+			g.requests = append(g.requests, blockRequest{verb: carve.GetBlock, name: b.Name})
 		}
 	}
-	for _, list := range []struct {
-		do    blockAction
-		names []string
-	}{{getBlock, d.Verify}, {addFinalizer, d.Protect}, {deleteBlock, d.Delete}, {removeFinalizer, d.Release}} {
-		for _, name := range list.names {
-			if bp.blocks.byName[name].UID == "" {
-				continue // it is read live first
-			}
-			g.requests = append(g.requests, blockRequest{action: list.do, blockName: name, block: bp.blocks.byName[name]})
+	for verb, name := range d.ForExisting() {
+		if b := bp.blocks.byName[name]; b.UID != "" { // otherwise it is read live first
+			g.requests = append(g.requests, blockRequest{verb: verb, name: name, block: b})
 		}
 	}
 	if !bp.term.isHolder && len(d.Drain)+len(d.Close) > 0 {
@@ -281,7 +269,7 @@ func (bp *blockPlanner) addDecision(g *blockPlan, of blockGroup, o RangeObject, 
 		return // the pool would refuse the next one too
 	}
 	for range d.NewBlocks {
-		bp.addCreateRequest(g, blockRequest{action: createBlock, blockName: bp.nextBlockName(g, of.family), rangeObject: o, blockSource: source})
+		bp.addCreateRequest(g, blockRequest{verb: carve.CreateBlock, name: bp.nextBlockName(g, of.family), rangeObject: o, blockSource: source})
 	}
 }
 
@@ -300,29 +288,25 @@ func (bp *blockPlanner) recreateLostBlocks(g *blockPlan, of blockGroup, o RangeO
 	for _, name := range lost {
 		on, _ := bp.blocks.openBlockByName(name)
 		other, exists := bp.blocks.byName[name]
-		_, taken := bp.blocks.conflictingNames[name]
 		switch {
 		case on.CIDRs[0].Bits() != source.PrefixLength || inUse > source.MaxBlocks:
 			continue
 		case exists && !bp.blocks.verifiedLive[other.UID]: // the watch may show a block that was there before
-			g.requests = append(g.requests, blockRequest{action: getBlock, blockName: name})
+			g.requests = append(g.requests, blockRequest{verb: carve.GetBlock, name: name})
 			continue
-		case exists || taken:
+		case exists || bp.requests.IsNameTaken(name, g.plannedAt):
 			name = bp.nextBlockName(g, of.family)
 		}
-		bp.addCreateRequest(g, blockRequest{action: createBlock, blockName: name, rangeObject: o, blockSource: source, lostBlock: on})
+		bp.addCreateRequest(g, blockRequest{verb: carve.CreateBlock, name: name, rangeObject: o, blockSource: source, lostBlock: on})
 	}
 }
 
 // nextBlockName returns the first name of a block that nothing has and no request uses.
 func (bp *blockPlanner) nextBlockName(g *blockPlan, f podcidr.Family) string {
-	for n := 1; ; n++ {
-		name := bp.blocks.blockNameForFamily(f, n)
-		asked := slices.ContainsFunc(g.requests, func(e blockRequest) bool { return e.action == createBlock && e.blockName == name })
-		if !asked && !bp.blocks.isNameInUse(name) {
-			return name
-		}
-	}
+	return bp.requests.NextName(bp.blocks.blockNamePrefix(f), g.plannedAt, func(name string) bool {
+		asked := slices.ContainsFunc(g.requests, func(e blockRequest) bool { return e.verb == carve.CreateBlock && e.name == name })
+		return asked || bp.blocks.isNameInUse(name)
+	})
 }
 
 // addCreateRequest adds to a plan a request for a new block, and its ClusterCIDR to the objects to protect.

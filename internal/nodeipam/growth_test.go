@@ -8,10 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"go4.org/netipx"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
@@ -44,11 +46,14 @@ func newGrowingStateWith(t *testing.T, blocks []Block, change func(*v1alpha1.Clu
 
 func newTestBlock(name, prefix string, change ...func(*Block)) Block {
 	b := Block{
-		Ref: podcidr.Ref{Kind: v1alpha1.IPAllocationKind, Name: name, UID: types.UID("uid-" + name)}, ResourceVersion: "5", ClusterCIDRName: "c",
-		PoolRef: v1alpha1.PoolReference{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "pods"}, PrefixLength: 23, HasFinalizer: true,
+		Allocation: carve.Allocation{
+			Name: name, UID: types.UID("uid-" + name), ResourceVersion: "5",
+			PoolRef: v1alpha1.PoolReference{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "pods"}, PrefixLength: 23, HasFinalizer: true,
+		},
+		ClusterCIDRName: "c",
 	}
 	if prefix != "" {
-		b.GrantedPrefix = netip.MustParsePrefix(prefix)
+		b.Prefix = netip.MustParsePrefix(prefix)
 	}
 	for _, f := range change {
 		f(&b)
@@ -71,9 +76,14 @@ func (m *nodeState) planBlocksOnce(t *testing.T, now time.Time) []string {
 	return requestNames(g.requests)
 }
 
+// requestWords are the verbs of requests as tests name them.
+var requestWords = map[carve.Verb]string{
+	carve.GetBlock: "get ", carve.AddBlockFinalizer: "protect ", carve.DeleteBlock: "delete ", carve.RemoveBlockFinalizer: "release ", carve.CreateBlock: "create ",
+}
+
 func requestNames(requests []blockRequest) (out []string) {
 	for _, e := range requests {
-		out = append(out, [...]string{"get ", "protect ", "delete ", "release ", "create "}[e.action]+e.blockName)
+		out = append(out, requestWords[e.verb]+e.name)
 	}
 	return out
 }
@@ -121,14 +131,14 @@ func TestBlockIsReleasedAfterCommit(t *testing.T) {
 	b := newTestBlock("prod-pods-4-1", "10.0.0.0/23", isDeleted)
 	s.state = newGrowingState(t, []Block{b})
 	s.BlockClient = blockCalls{c}
-	if _, err := s.reconcileBlocks(t.Context(), blockPlan{requests: []blockRequest{{action: removeFinalizer, blockName: b.Name, block: b}}}); err != nil {
+	if _, err := s.reconcileBlocks(t.Context(), blockPlan{requests: []blockRequest{{verb: carve.RemoveBlockFinalizer, name: b.Name, block: b}}}); err != nil {
 		t.Fatal(err)
 	}
 	if c.indexOf("remove finalizer") >= 0 {
 		t.Fatal("a block goes back without a commit that it is not open")
 	}
 	expectBlockRequests(t, s.state.planBlocksOnce(t, noon), "release prod-pods-4-1")
-	if _, err := s.reconcileBlocks(t.Context(), blockPlan{requests: []blockRequest{{action: removeFinalizer, blockName: b.Name, block: b}}}); err != nil {
+	if _, err := s.reconcileBlocks(t.Context(), blockPlan{requests: []blockRequest{{verb: carve.RemoveBlockFinalizer, name: b.Name, block: b}}}); err != nil {
 		t.Fatal(err)
 	}
 	if list, last := c.indexOf("list *v1.Node"), c.indexOf("remove finalizer"); last < 0 || list > last {
@@ -229,12 +239,12 @@ func (c blockCalls) DeleteBlock(context.Context, Block) error { return nil }
 func TestLostBlockIsInUse(t *testing.T) {
 	b := newTestBlock("prod-pods-4-1", "")
 	m := newGrowingState(t, []Block{b}, newTestNode("a", "10.0.0.0/24"))
-	m.blocks.setOpenRanges([]fence.OpenRange{{Kind: b.Kind, Name: b.Name, UID: b.UID, ClusterCIDRName: "c", Draining: true, CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/23")}}})
+	m.blocks.setOpenRanges([]fence.OpenRange{{Kind: v1alpha1.IPAllocationKind, Name: b.Name, UID: b.UID, ClusterCIDRName: "c", Draining: true, CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/23")}}})
 	if m.blocks.countBlockUsers(b) == 0 {
 		t.Fatal("it is reported as unused")
 	}
 	for _, e := range m.growth.planBlocks(noon.Add(time.Hour)).requests {
-		if e.action == deleteBlock || e.action == removeFinalizer {
+		if e.verb == carve.DeleteBlock || e.verb == carve.RemoveBlockFinalizer {
 			t.Errorf("it goes: %+v", e)
 		}
 	}
@@ -246,7 +256,7 @@ func TestLostBlockIsNotForServices(t *testing.T) {
 	b := newTestBlock("prod-pods-4-1", "")
 	m := newGrowingState(t, []Block{b}, newTestNode("a", "10.0.0.0/24"))
 	m.setServiceCIDRs(prefixes("10.96.0.0/12"))
-	m.blocks.setOpenRanges([]fence.OpenRange{{Kind: b.Kind, Name: b.Name, UID: b.UID, ClusterCIDRName: "c", Draining: true, CIDRs: prefixes("10.0.0.0/23")}})
+	m.blocks.setOpenRanges([]fence.OpenRange{{Kind: v1alpha1.IPAllocationKind, Name: b.Name, UID: b.UID, ClusterCIDRName: "c", Draining: true, CIDRs: prefixes("10.0.0.0/23")}})
 	for _, u := range m.reports.buildReport().UsageByRange {
 		if u.Capacity != 2 || u.Allocated != 1 {
 			t.Fatalf("setup: %+v", u)
@@ -281,4 +291,11 @@ func TestBothFamiliesAreRequestedAgain(t *testing.T) {
 			expectBlockRequests(t, m.planBlocksOnce(t, noon.Add(time.Hour)), tt.want...)
 		})
 	}
+}
+
+func recordedRanges(cidrs ...string) (out []netipx.IPRange) {
+	for _, p := range prefixes(cidrs...) {
+		out = append(out, netipx.RangeOfPrefix(p))
+	}
+	return out
 }

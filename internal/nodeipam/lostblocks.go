@@ -18,7 +18,7 @@ func (kb *knownBlocks) replacementForBlock(on fence.OpenRange) string {
 		return ""
 	}
 	for name, b := range kb.byName {
-		if b.GrantedPrefix == on.CIDRs[0] && kb.ranges.isFromSamePool(on, b) {
+		if b.GrantedPrefix() == on.CIDRs[0] && kb.ranges.isFromSamePool(on, b) {
 			return name
 		}
 	}
@@ -28,7 +28,7 @@ func (kb *knownBlocks) replacementForBlock(on fence.OpenRange) string {
 // isReplacementRequested reports whether a block requests the addresses of an open one, or has a record of them.
 func (kb *knownBlocks) isReplacementRequested(on fence.OpenRange) bool {
 	for _, b := range kb.byName {
-		asks := b.PinnedPrefix == on.CIDRs[0] || slices.Contains(b.PossiblePrefixes, on.CIDRs[0])
+		asks := b.PinnedPrefix == on.CIDRs[0] || slices.Contains(b.RecordedPrefixes(), on.CIDRs[0])
 		if asks && !b.Deleting && kb.ranges.isFromSamePool(on, b) {
 			return true
 		}
@@ -39,14 +39,14 @@ func (kb *knownBlocks) isReplacementRequested(on fence.OpenRange) bool {
 // matchesOpenBlock reports whether an open entry belongs to the block of its name: the block has its addresses, or has
 // none and is the one that had them.
 func matchesOpenBlock(on fence.OpenRange, b Block) bool {
-	return b.GrantedPrefix == on.CIDRs[0] || (!b.GrantedPrefix.IsValid() && b.UID == on.UID)
+	return b.GrantedPrefix() == on.CIDRs[0] || (!b.GrantedPrefix().IsValid() && b.UID == on.UID)
 }
 
 // isOpenBlock reports whether a block is the open one of its name. A block that requests the addresses of an open one
 // because that is lost is not.
 func (kb *knownBlocks) isOpenBlock(b Block) bool {
 	on, ok := kb.openBlockByName(b.Name)
-	return ok && (on.UID == b.UID || slices.Contains(b.PossiblePrefixes, on.CIDRs[0]))
+	return ok && (on.UID == b.UID || slices.Contains(b.RecordedPrefixes(), on.CIDRs[0]))
 }
 
 // isReplacement reports whether a block requests the addresses of an open one that is lost.
@@ -66,7 +66,7 @@ func (kb *knownBlocks) isReplacement(b Block) bool {
 // addresses.
 func (kb *knownBlocks) isBlockLost(on fence.OpenRange) bool {
 	b, there := kb.byName[on.Name]
-	return !there || b.GrantedPrefix != on.CIDRs[0]
+	return !there || b.GrantedPrefix() != on.CIDRs[0]
 }
 
 // isPrefixReplaced reports whether another block of the same pool has a prefix of a block, is open with it on record,
@@ -74,7 +74,7 @@ func (kb *knownBlocks) isBlockLost(on fence.OpenRange) bool {
 func (kb *knownBlocks) isPrefixReplaced(b Block, p netip.Prefix) bool {
 	for _, on := range kb.open {
 		by := kb.byName[on.Name]
-		if on.CIDRs[0] == p && by.GrantedPrefix == p && by.UID == on.UID && by.UID != b.UID && by.PoolRef == b.PoolRef && by.HasFinalizer && !by.Deleting {
+		if on.CIDRs[0] == p && by.GrantedPrefix() == p && by.UID == on.UID && by.UID != b.UID && by.PoolRef == b.PoolRef && by.HasFinalizer && !by.Deleting {
 			return true
 		}
 	}

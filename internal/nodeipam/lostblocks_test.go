@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
 )
 
@@ -32,7 +33,7 @@ func newStateLosingBlock(t *testing.T, nodes int, blocks ...Block) *nodeState {
 	return m
 }
 
-func withLostCIDR(b *Block) { b.PossiblePrefixes = prefixes(lostCIDR) }
+func withLostCIDR(b *Block) { b.RecordedRanges = recordedRanges(lostCIDR) }
 
 // TestLostBlockTakesAnotherName checks R15: a lost block is requested again, once, and under another name where
 // something else has its name by now.
@@ -43,7 +44,7 @@ func TestLostBlockTakesAnotherName(t *testing.T) {
 		want   []string
 	}{
 		"the name is free":                 {want: []string{"create " + firstName}},
-		"no block has it":                  {change: func(m *nodeState) { m.blocks.conflictingNames[firstName] = noon.Add(time.Hour) }, want: []string{"create " + secondName}},
+		"no block has it":                  {change: func(m *nodeState) { m.requests.MarkNameTaken(firstName, noon) }, want: []string{"create " + secondName}},
 		"a block has it that was restored": {blocks: []Block{newTestBlock(firstName, "10.0.8.0/23")}, want: []string{"create " + secondName}},
 		"a watch alone shows that": {
 			blocks: []Block{newTestBlock(firstName, "10.0.8.0/23")}, change: func(m *nodeState) { clear(m.blocks.verifiedLive) }, want: []string{"get " + firstName},
@@ -70,8 +71,8 @@ func TestLostBlockTakesAnotherName(t *testing.T) {
 			requests := m.growth.planBlocks(noon).requests
 			expectBlockRequests(t, requestNames(requests), tt.want...)
 			for _, e := range requests {
-				if e.action == createBlock && (e.lostBlock.Name != firstName || e.lostBlock.CIDRs[0].String() != lostCIDR) {
-					t.Errorf("%s is asked for in the place of %+v", e.blockName, e.lostBlock)
+				if e.verb == carve.CreateBlock && (e.lostBlock.Name != firstName || e.lostBlock.CIDRs[0].String() != lostCIDR) {
+					t.Errorf("%s is asked for in the place of %+v", e.name, e.lostBlock)
 				}
 			}
 		})
@@ -147,7 +148,7 @@ func TestLostBlocksAreRequestedBesideRestoredOnes(t *testing.T) {
 // the lost block is lost too, or where a user has made the request.
 func TestRequestStaysWhileNodesUseIt(t *testing.T) {
 	for name, change := range map[string][]func(*Block){
-		"waits": {isPinned}, "is refused": {isPinned, isRefused}, "has a record": {isPinned, withLostCIDR}, "shares them": {isPinned, withLostCIDR, func(b *Block) { b.Overlapping = true }},
+		"waits": {isPinned}, "is refused": {isPinned, isRefused}, "has a record": {isPinned, withLostCIDR}, "shares them": {isPinned, withLostCIDR, func(b *Block) { b.SharesAddresses = true }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newStateLosingBlock(t, 1, newTestBlock(secondName, "", change...))
@@ -161,7 +162,7 @@ func TestRequestStaysWhileNodesUseIt(t *testing.T) {
 // TestOpenBlockIsNoReplacement checks that a block that was requested again once, and that is open, counts as no
 // replacement: it is deleted with its ClusterCIDR, even if it shares addresses.
 func TestOpenBlockIsNoReplacement(t *testing.T) {
-	b := newTestBlock(firstName, "", isPinned, withLostCIDR, func(b *Block) { b.Overlapping = true })
+	b := newTestBlock(firstName, "", isPinned, withLostCIDR, func(b *Block) { b.SharesAddresses = true })
 	m := newGrowingState(t, []Block{b})
 	m.blocks.setOpenRanges([]fence.OpenRange{{Kind: v1alpha1.IPAllocationKind, Name: firstName, UID: b.UID, ClusterCIDRName: "c", Draining: true, CIDRs: prefixes(lostCIDR)}})
 	m.blocks.recordLiveBlock(b, noon)
@@ -232,7 +233,7 @@ func TestReplacementStaysWhileInUse(t *testing.T) {
 	for name, change := range map[string][]func(*Block){"waits": {isPinned}, "is refused": {isPinned, isRefused}} {
 		t.Run(name, func(t *testing.T) {
 			m := newStateLosingBlock(t, 1, newTestBlock(secondName, "", change...))
-			m.blocks.conflictingNames[firstName] = noon.Add(time.Hour)
+			m.requests.MarkNameTaken(firstName, noon)
 			m.planBlocksOnce(t, noon)
 			expectBlockRequests(t, m.planBlocksOnce(t, noon.Add(time.Hour)))
 			m.forgetNode("a", noon.Add(time.Hour))

@@ -16,15 +16,15 @@ import (
 // pool avoids one, and no longer.
 func TestTakenNameIsAvoidedForAWhile(t *testing.T) {
 	s := NewClusterAllocator(Options{ClusterKey: ClusterKey{Namespace: "team", Name: "prod"}, BlockClient: blockCalls{}, Now: func() time.Time { return noon }})
-	if err := s.createBlock(t.Context(), blockRequest{action: createBlock, blockName: "prod-pods-4-1", blockSource: &BlockSource{}}); err != nil {
+	if err := s.createBlock(t.Context(), blockRequest{verb: carve.CreateBlock, name: "prod-pods-4-1", blockSource: &BlockSource{}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, after := range []time.Duration{0, carve.NameConflictTimeout - time.Second} {
-		if s.state.blocks.setBlocks(nil, noon.Add(after)); !s.state.blocks.isNameInUse("prod-pods-4-1") {
+		if !s.state.requests.IsNameTaken("prod-pods-4-1", noon.Add(after)) {
 			t.Errorf("after %v the name is not avoided", after)
 		}
 	}
-	if s.state.blocks.setBlocks(nil, noon.Add(carve.NameConflictTimeout)); s.state.blocks.isNameInUse("prod-pods-4-1") {
+	if s.state.requests.IsNameTaken("prod-pods-4-1", noon.Add(carve.NameConflictTimeout)) {
 		t.Error("the name is avoided for longer")
 	}
 }
@@ -35,10 +35,10 @@ func TestRefusedRequestsAreRetriedLikeWrites(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "ipallocations"}, "prod-pods-4-1", errors.New("a policy refuses it"))
 	for name, err := range map[string]error{"refused": forbidden, "failed": errors.New("etcd is slow")} {
 		t.Run(name, func(t *testing.T) {
-			requests := &blockRequests{failed: map[string]term.Retry{}}
+			requests := &blockRequests{}
 			for failures := range 8 {
 				want := term.NextRetryTime(noon, failures, 0, err).Sub(noon)
-				if got := requests.recordResult(blockRequest{blockName: "prod-pods-4-1"}, err, noon); got != want {
+				if got := requests.recordResult(blockRequest{name: "prod-pods-4-1"}, err, noon); got != want {
 					t.Errorf("after %d failures it waits %v, not %v", failures+1, got, want)
 				}
 			}

@@ -64,8 +64,8 @@ func newNodeState(of ClusterKey, grace time.Duration) *nodeState {
 	m.usage = &rangeUsers{nodes: m.nodes, ranges: m.ranges, grants: m.grants}
 	m.cidrs = &nodeCIDRs{conflicts: map[types.UID][]podcidr.Conflict{}, cluster: m.cluster, nodes: m.nodes, ranges: m.ranges, events: m.events, waiting: m.waiting, grants: m.grants, usage: m.usage}
 	m.writes = &nodeWrites{nodes: m.nodes, adoption: m.adoption, record: m.record, events: m.events, waiting: m.waiting, grants: m.grants, cidrs: m.cidrs}
-	m.requests = &blockRequests{failed: map[string]term.Retry{}}
-	m.blocks = &knownBlocks{byName: map[string]Block{}, notYetInCache: map[types.UID]time.Time{}, conflictingNames: map[string]time.Time{}, verifiedLive: map[types.UID]bool{}, closedInTerm: map[types.UID]bool{}, missingNames: map[string]bool{}, idleSince: map[types.UID]time.Time{}, idleGracePeriod: grace, cluster: m.cluster, ranges: m.ranges, term: m.term, record: m.record, waiting: m.waiting, usage: m.usage, cidrs: m.cidrs}
+	m.requests = &blockRequests{}
+	m.blocks = &knownBlocks{byName: map[string]Block{}, notYetInCache: map[types.UID]time.Time{}, verifiedLive: map[types.UID]bool{}, closedInTerm: map[types.UID]bool{}, missingNames: map[string]bool{}, idleSince: map[types.UID]time.Time{}, idleGracePeriod: grace, cluster: m.cluster, ranges: m.ranges, term: m.term, record: m.record, waiting: m.waiting, usage: m.usage, cidrs: m.cidrs, requests: m.requests}
 	m.protection = &objectProtection{blocked: map[podcidr.Ref]term.Retry{}, nodes: m.nodes, ranges: m.ranges, term: m.term, adoption: m.adoption, record: m.record, events: m.events, grants: m.grants, usage: m.usage, cidrs: m.cidrs, blocks: m.blocks}
 	m.growth = &blockPlanner{ranges: m.ranges, term: m.term, adoption: m.adoption, waiting: m.waiting, cidrs: m.cidrs, requests: m.requests, blocks: m.blocks, protection: m.protection}
 	m.planner = &grantPlanner{cluster: m.cluster, ranges: m.ranges, record: m.record, events: m.events, waiting: m.waiting, grants: m.grants, usage: m.usage, cidrs: m.cidrs, writes: m.writes, protection: m.protection}

@@ -42,7 +42,7 @@ func (s *ClusterAllocator) reconcileBlocks(ctx context.Context, g blockPlan) (ti
 	listed := false
 	for _, e := range g.requests {
 		m := s.lockState()
-		wait, early := m.requests.failed[e.blockName].RetryAt.Sub(s.Now()), e.action == removeFinalizer && !m.blocks.closedInTerm[e.block.UID]
+		wait, early := m.requests.Progress(e.key()).RetryAt.Sub(s.Now()), e.verb == carve.RemoveBlockFinalizer && !m.blocks.closedInTerm[e.block.UID]
 		m.Unlock()
 		if wait > 0 {
 			g.requeueAfter = minWait(g.requeueAfter, wait)
@@ -51,7 +51,7 @@ func (s *ClusterAllocator) reconcileBlocks(ctx context.Context, g blockPlan) (ti
 		if early {
 			continue // no commit shows yet that it is closed, so a list of all Nodes is of no use
 		}
-		if e.action == removeFinalizer && !listed {
+		if e.verb == carve.RemoveBlockFinalizer && !listed {
 			if err := s.relistNodes(ctx); err != nil {
 				return 0, err
 			}
@@ -59,7 +59,7 @@ func (s *ClusterAllocator) reconcileBlocks(ctx context.Context, g blockPlan) (ti
 		}
 		changed, err := s.runBlockRequest(ctx, e)
 		if err != nil {
-			s.logFailure(ctx, err, "Failed to process a request for a block of pod CIDRs; retrying later", "block", e.blockName)
+			s.logFailure(ctx, err, "Failed to process a request for a block of pod CIDRs; retrying later", "block", e.name)
 		}
 		if wait := s.recordRequestResult(e, err); wait > 0 {
 			g.requeueAfter = minWait(g.requeueAfter, wait)
@@ -80,14 +80,14 @@ func (s *ClusterAllocator) recordRequestResult(e blockRequest, err error) time.D
 
 // runBlockRequest makes one request. It reports whether that has shown something new.
 func (s *ClusterAllocator) runBlockRequest(ctx context.Context, e blockRequest) (changed bool, err error) {
-	switch e.action {
-	case getBlock:
-		return s.getLiveBlock(ctx, e.blockName)
-	case addFinalizer:
+	switch e.verb {
+	case carve.GetBlock:
+		return s.getLiveBlock(ctx, e.name)
+	case carve.AddBlockFinalizer:
 		return false, s.BlockClient.AddFinalizer(ctx, e.block)
-	case deleteBlock:
+	case carve.DeleteBlock:
 		return s.deleteBlock(ctx, e.block)
-	case removeFinalizer:
+	case carve.RemoveBlockFinalizer:
 		m := s.lockState()
 		free := m.term.isHolder && m.blocks.closedInTerm[e.block.UID] && m.blocks.countBlockUsers(e.block) == 0
 		m.Unlock()
@@ -95,11 +95,11 @@ func (s *ClusterAllocator) runBlockRequest(ctx context.Context, e blockRequest) 
 			return false, nil
 		}
 		return false, s.BlockClient.RemoveFinalizer(ctx, e.block)
-	case createBlock:
+	case carve.CreateBlock:
 		err := s.createBlock(ctx, e)
 		return err == nil, err
 	}
-	return false, fmt.Errorf("block %s: unknown request type %d", e.blockName, e.action)
+	return false, fmt.Errorf("block %s: unknown request %q", e.name, e.verb)
 }
 
 // deleteBlock deletes a block as it was when that was decided. A block that has changed since is read, and decided on
@@ -145,7 +145,7 @@ func (s *ClusterAllocator) createBlock(ctx context.Context, e blockRequest) erro
 	if blocked {
 		return nil // nothing would protect its ClusterCIDR
 	}
-	b, ok, err := s.BlockClient.CreateBlock(ctx, e.blockName, e.rangeObject.Ref, *e.blockSource, e.lostBlock)
+	b, ok, err := s.BlockClient.CreateBlock(ctx, e.name, e.rangeObject.Ref, *e.blockSource, e.lostBlock)
 	if err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ func (s *ClusterAllocator) createBlock(ctx context.Context, e blockRequest) erro
 	if ok {
 		m.blocks.recordLiveBlock(b, s.Now())
 	} else {
-		m.blocks.conflictingNames[e.blockName] = s.Now().Add(carve.NameConflictTimeout) // the next request has another name
+		m.requests.MarkNameTaken(e.name, s.Now()) // the next request has another name
 	}
 	return nil
 }

@@ -157,11 +157,11 @@ func (rb *reportBuilder) findShortage(o RangeObject) *shortage {
 			if rb.ranges.groupForBlock(b, on, open) != (blockGroup{o.Name, podcidr.Family(f)}) {
 				continue
 			}
-			if b.isDenied() {
+			if b.IsRefused() {
 				continue // others may replace it
 			}
 			have++
-			if !b.GrantedPrefix.IsValid() && b.RefusalMessage != "" {
+			if !b.GrantedPrefix().IsValid() && b.RefusalMessage != "" {
 				return &shortage{v1alpha1.PoolExhaustedReason, fmt.Sprintf("IPAllocation %s gets nothing: %s", b.Name, b.RefusalMessage)}
 			}
 		}

@@ -370,7 +370,7 @@ func (w *world) checkChange(users bool) {
 	}
 	for _, c := range w.NewChanges(w.api, faults.Allocations) {
 		a := c.Object.(*v1alpha1.IPAllocation)
-		if b, _ := nodeipam.BlockFromAllocation(a); b.GrantedPrefix.IsValid() && (c.Deleted || !b.HasFinalizer) && !users {
+		if b, _ := nodeipam.BlockFromAllocation(a); b.GrantedPrefix().IsValid() && (c.Deleted || !b.HasFinalizer) && !users {
 			w.checkBlockReleased(b)
 		}
 	}

@@ -91,33 +91,9 @@ func (allocationKind) BlockFromObject(o grants.Object) (*grants.Block, pools.Key
 	if !ok {
 		return nil, pools.Key{}
 	}
-	c := NewClaimant(a)
-	out := &grants.Block{
-		Namespace: a.Namespace, Name: a.Name, ParentKey: pools.KeyFromAllocation(a), UID: a.UID, ResourceVersion: a.ResourceVersion, Created: a.CreationTimestamp.Time,
-		RequestedLength: ptr.Deref(a.Spec.PrefixLength, 0), Refusal: c.PublishedRefusal(), Deleting: c.Deleting, SharesAddresses: allocationDataFor(c).overlapMessage != "",
-		Paused: c.Paused, Moved: c.Moved,
-	}
-	out.CreatedManually = !carve.IsBlockName(child.Name, a.Name)
-	for _, f := range a.Finalizers {
-		if f == v1alpha1.CarvedPoolFinalizer {
-			out.HasFinalizer = true
-		} else {
-			out.OtherFinalizers = append(out.OtherFinalizers, f)
-		}
-	}
-	if pinned := allocationDataFor(c).pinnedRange; pinned.IsValid() {
-		out.PinnedPrefix, _ = pinned.Prefix()
-	}
-	for _, r := range []netipx.IPRange{c.RecordedRange, c.PublishedRange} {
-		if r.IsValid() {
-			out.RecordedRanges = append(out.RecordedRanges, r)
-		}
-	}
-	// The range must be published by the holder of the parent. A record alone does not count: any user can write it.
-	if c.PublishedRange.IsValid() && c.RecordedRange == c.PublishedRange {
-		out.Prefix, _ = c.PublishedRange.Prefix()
-	}
-	return out, child
+	return &grants.Block{
+		Allocation: carve.AllocationFromObject(a, v1alpha1.CarvedPoolFinalizer), ParentKey: pools.KeyFromAllocation(a), CreatedManually: !carve.IsBlockName(child.Name, a.Name),
+	}, child
 }
 
 // SetChildPool makes an IPAllocation a block of a carved pool.
