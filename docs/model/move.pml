@@ -181,7 +181,7 @@ end:	do
 	:: d_step { clusterS==NONE && hereS[3] && !away[3] -> printf("source: deletes block 3 for want of its Cluster\n"); hereS[3] = false; hasS[3] = 0 }
 #endif
 #ifdef PODS
-	/* A block that Nodes use is missing. go: nodeipam.ClusterAllocator.createBlock, nodeipam.IPAllocationClient.CreateBlock, nodeipam.IPAllocationClient.checkNotMoved, tenancy.DescribeMovedBlock */
+	/* A block that Nodes use is missing. go: nodeipam.blockReconciler.createBlock, nodeipam.IPAllocationClient.CreateBlock, nodeipam.IPAllocationClient.checkNotMoved, tenancy.DescribeMovedBlock */
 	:: d_step { SITE(clusterS) && !hereS[1] && NOT_MOVED && POOL_THERE(poolS) -> printf("source: asks for block 1 again\n");
 		hereS[1] = true; askedS = true; hasS[1] = (poolS && SOURCE_OPEN -> 1 : 0) }
 #endif
@@ -230,7 +230,7 @@ end:	do
 		fi;
 		printf("target: grants %d to claim 4\n",i); hasT[ON_TARGET] = i; knownT = knownT | BIT(i); checkGrant(ON_TARGET,hasT[ON_TARGET]) }
 #ifdef PODS
-	/* go: nodeipam.ClusterAllocator.createBlock */
+	/* go: nodeipam.blockReconciler.createBlock */
 	:: d_step { SITE(clusterT) && !hereT[1] && POOL_THERE(poolT) -> printf("target: asks for block 1 again\n");
 		hereT[1] = true; askedT = true; hasT[1] = (!fromElsewhere && listed && (knownT & BIT(1))==0 -> 1 : 0) }
 #endif

@@ -490,7 +490,7 @@ inline send(i, what, map) { m[i].sends = what; m[i].fits = (m[i].newest || what!
 		send(i, COMMIT, OFF(SETTLED(i),u)|PUT(u,c)); OPENS(i,TO_OPEN(c)); REOPENS(i,TO_OPEN(c)); SURES(i); AFRESH(i,u) }
 
 /* The patch of a Node: whoever knows of a committed grant sends it, again and again.
- * go: nodeipam.nodeWrites.collectDueGrants, nodeipam.ClusterAllocator.patchNode */
+ * go: nodeipam.nodeWrites.collectDueGrants, nodeipam.nodeClient.patchNode */
 #ifdef WIPE
 #define YOUNG(i) !m[i].old
 #else

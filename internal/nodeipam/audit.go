@@ -115,5 +115,5 @@ func (au *Auditor) auditClusters(ctx context.Context) {
 // auditNodes lists the Nodes of the cluster.
 func (s *ClusterAllocator) auditNodes(ctx context.Context) (*NodeAudit, error) {
 	c := &NodeAudit{}
-	return c, s.listNodes(ctx, c.AddNode)
+	return c, s.nodes.listNodes(ctx, c.AddNode)
 }

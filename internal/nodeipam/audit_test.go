@@ -63,8 +63,8 @@ func TestAuditor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		own, prod := &listedNodesAPI{}, &listedNodesAPI{}
 		sites := []*ClusterAllocator{
-			{Options: Options{Lister: own, Now: time.Now}},
-			{Options: Options{Lister: prod, ClusterKey: ClusterKey{Namespace: "team", Name: "prod"}, Now: time.Now}},
+			NewClusterAllocator(Options{Lister: own, Now: time.Now}),
+			NewClusterAllocator(Options{Lister: prod, ClusterKey: ClusterKey{Namespace: "team", Name: "prod"}, Now: time.Now}),
 		}
 		au := &Auditor{ClusterAllocators: func() []*ClusterAllocator { return sites }, Interval: interval, Clock: clock.RealClock{}}
 		ctx, end := context.WithCancel(t.Context())

@@ -18,7 +18,7 @@ import (
 // should do. A manager that loses the cluster meanwhile does not take it over again for that: two managers that want
 // different things would take turns.
 func (s *ClusterAllocator) RequestTakeover() {
-	m := s.lockState()
+	m := s.state.lock()
 	defer m.Unlock()
 	m.term.takeoverRequested = true
 }
@@ -50,7 +50,7 @@ const takeoverPauseFactor = 8
 // They have to stay unchanged for the duration within, so that a holder that lags behind does not count as gone.
 // TakeOverIfOutdated returns after how long to call it again, 0 if there is no need to.
 func (s *ClusterAllocator) TakeOverIfOutdated(statuses map[string]StatusDifference, within time.Duration) time.Duration {
-	m := s.lockState()
+	m := s.state.lock()
 	defer m.Unlock()
 	o, now := &m.takeovers.outdatedStatuses, s.Now()
 	switch {
@@ -157,7 +157,7 @@ func (u Usage) WithPublishedStatus(capacity, free int64, shown []metav1.Conditio
 
 // IsHolder reports whether this manager is the holder, as far as it knows.
 func (s *ClusterAllocator) IsHolder() bool {
-	m := s.lockState()
+	m := s.state.lock()
 	defer m.Unlock()
 	return m.term.isHolder && !m.term.needsRevalidation
 }

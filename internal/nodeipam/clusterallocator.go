@@ -2,9 +2,7 @@ package nodeipam
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -12,14 +10,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/flowcontrol"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pace"
@@ -27,9 +23,6 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/workers"
 )
-
-// listTimeout bounds a list of all Nodes: an API server works on one list for as long as that.
-const listTimeout = time.Minute
 
 // ClusterKey names the Cluster whose Nodes an allocator serves. The empty key is the manager's own cluster.
 type ClusterKey = types.NamespacedName
@@ -71,20 +64,31 @@ type ClusterAllocator struct {
 	// pendingCommit is the commit whose outcome is unknown. Only the reconcile uses it, as it alone uses the fence.
 	pendingCommit *pendingCommit
 	state         *nodeState
+	nodes         *nodeClient
+	blocks        *blockReconciler
+	metrics       *metricsExporter
 	// eventLimiter bounds the events.
 	eventLimiter flowcontrol.PassiveRateLimiter
 	// deletingEmitted reports whether the event was recorded that the ConfigMap is being deleted.
 	deletingEmitted bool
-	// exportedRanges are the CIDRs and names of the ranges that have metrics.
-	exportedRanges map[[2]string]bool
-	logLimiter     logLimiter
 }
 
 // NewClusterAllocator returns an allocator that knows nothing of its cluster yet.
 func NewClusterAllocator(o Options) *ClusterAllocator {
 	m := newNodeState(o.ClusterKey, o.BlockGracePeriod)
 	m.blocks.ignored = o.BlockClient == nil
-	return &ClusterAllocator{Options: o, fence: fence.New(o.Client, o.Live, holderForCluster(o.ManagerID, o.ClusterKey)), state: m, eventLimiter: newEventLimiter()}
+	return newAllocatorForState(o, m)
+}
+
+func newAllocatorForState(o Options, m *nodeState) *ClusterAllocator {
+	out := &ClusterAllocator{
+		Options: o, fence: fence.New(o.Client, o.Live, holderForCluster(o.ManagerID, o.ClusterKey)), state: m,
+		eventLimiter: newEventLimiter(),
+	}
+	out.metrics = &metricsExporter{Options: &out.Options}
+	out.nodes = &nodeClient{Options: &out.Options, state: m}
+	out.blocks = &blockReconciler{Options: &out.Options, state: m, nodes: out.nodes}
+	return out
 }
 
 // holderForCluster returns the holder ID of an allocator in the ConfigMap: the ID of the process, and the cluster whose
@@ -99,42 +103,20 @@ func isPeerHolder(holder string, of ClusterKey) bool {
 	return ok && site != "" && site != of.String()
 }
 
-func (s *ClusterAllocator) lockState() *nodeState {
-	s.state.mu.Lock()
-	return s.state
-}
-
-// Unlock releases the lock of a state.
-func (m *nodeState) Unlock() { m.mu.Unlock() }
-
 // ObserveObject records a Node as it was seen, and reports whether the cluster has to be reconciled.
 func (s *ClusterAllocator) ObserveObject(o client.Object) (ClusterKey, bool) {
 	n, ok := o.(*corev1.Node)
-	if !ok {
-		return s.ClusterKey, false
-	}
-	m := s.lockState()
-	defer m.Unlock()
-	wake := m.observeNode(nodeFromObject(n), n.ResourceVersion, s.Now())
-	m.cidrs.checkLateLabels(n.UID, n.ResourceVersion, n.Labels)
-	return s.ClusterKey, wake
+	return s.ClusterKey, ok && s.nodes.observeNode(n)
 }
 
 // ForgetObject records the proof that the UID of a Node is gone, and reports whether the cluster has to be reconciled.
 func (s *ClusterAllocator) ForgetObject(o client.Object) (ClusterKey, bool) {
-	m := s.lockState()
-	defer m.Unlock()
-	if n := m.nodes.byUID[o.GetUID()]; n != nil && len(n.CIDRs) > 0 {
-		if r := m.ranges.rangeForNode(n.Node); r != nil {
-			metrics.NodeCIDRReleases.WithLabelValues(formatRangeCIDRs(r), r.Name, s.ClusterKey.Namespace, s.ClusterKey.Name).Inc()
-		}
-	}
-	return s.ClusterKey, m.forgetNode(o.GetUID(), s.Now())
+	return s.ClusterKey, s.nodes.forgetNode(o.GetUID())
 }
 
 // ObjectsNotListed returns the known Nodes that are not listed.
 func (s *ClusterAllocator) ObjectsNotListed(_ client.Object, listed map[types.UID]struct{}) []client.Object {
-	m := s.lockState()
+	m := s.state.lock()
 	defer m.Unlock()
 	var out []client.Object
 	for uid, n := range m.nodes.byUID {
@@ -149,21 +131,21 @@ func (s *ClusterAllocator) ObjectsNotListed(_ client.Object, listed map[types.UI
 
 // SetRangeObjects sets the objects that CIDRs are granted from.
 func (s *ClusterAllocator) SetRangeObjects(objects []RangeObject) {
-	m := s.lockState()
+	m := s.state.lock()
 	defer m.Unlock()
 	m.setRangeObjects(objects)
 }
 
 // SetBlocks sets the blocks that exist.
 func (s *ClusterAllocator) SetBlocks(blocks []Block) {
-	m := s.lockState()
+	m := s.state.lock()
 	defer m.Unlock()
 	m.blocks.setBlocks(blocks, s.Now())
 }
 
 // SetServiceCIDRs sets the CIDRs of Services, which are not granted to Nodes.
 func (s *ClusterAllocator) SetServiceCIDRs(services []netip.Prefix) {
-	m := s.lockState()
+	m := s.state.lock()
 	defer m.Unlock()
 	m.setServiceCIDRs(services)
 }
@@ -171,7 +153,7 @@ func (s *ClusterAllocator) SetServiceCIDRs(services []netip.Prefix) {
 // SetReadError sets the reason why Nodes, or objects that they depend on, may not be read; nil means that they may.
 // blind reports whether they were never read before, so that their number is unknown.
 func (s *ClusterAllocator) SetReadError(why error, blind bool) {
-	m := s.lockState()
+	m := s.state.lock()
 	defer m.Unlock()
 	m.nodes.readErr, m.nodes.unread = why, why != nil && blind
 }
@@ -191,7 +173,7 @@ func (s *ClusterAllocator) Reconcile(ctx context.Context) (time.Duration, error)
 }
 
 func (s *ClusterAllocator) setNextReconcile(at time.Time) {
-	m := s.lockState()
+	m := s.state.lock()
 	defer m.Unlock()
 	m.writes.nextReconcile = at
 }
@@ -202,7 +184,7 @@ func (s *ClusterAllocator) reconcileAsHolder(ctx context.Context) (time.Duration
 			return wait, err
 		}
 	}
-	m := s.lockState()
+	m := s.state.lock()
 	m.nodes.Rotate(s.Now())
 	holder := m.term.isHolder && !m.term.needsRevalidation
 	if m.term.needsRevalidation {
@@ -224,7 +206,7 @@ func (s *ClusterAllocator) reconcileAsHolder(ctx context.Context) (time.Duration
 // decideTakeover reports whether this manager becomes the holder now, or how long to wait. After its start it first
 // reads whether an earlier manager has left work unfinished.
 func (s *ClusterAllocator) decideTakeover(ctx context.Context) (bool, time.Duration, error) {
-	m := s.lockState()
+	m := s.state.lock()
 	ask := m.term.needsRecordRead
 	m.Unlock()
 	if ask {
@@ -232,7 +214,7 @@ func (s *ClusterAllocator) decideTakeover(ctx context.Context) (bool, time.Durat
 			return false, 0, err
 		}
 	}
-	m = s.lockState()
+	m = s.state.lock()
 	may, wait := m.takeovers.decideTakeover(s.Now(), s.Elected)
 	only := may && m.takeovers.hasOnlyInheritedWork(s.Now())
 	m.Unlock()
@@ -243,7 +225,7 @@ func (s *ClusterAllocator) decideTakeover(ctx context.Context) (bool, time.Durat
 	if err := s.readRecord(ctx); err != nil {
 		return false, 0, err
 	}
-	m = s.lockState()
+	m = s.state.lock()
 	defer m.Unlock()
 	return m.term.hasInheritedWork, 0, nil
 }
@@ -255,7 +237,7 @@ func (s *ClusterAllocator) readRecord(ctx context.Context) error {
 		s.recordCommitError(err)
 		return err
 	}
-	m := s.lockState()
+	m := s.state.lock()
 	defer m.Unlock()
 	m.cluster.hasPeerAllocator = m.cluster.hasPeerAllocator || isPeerHolder(state.Holder, s.ClusterKey)
 	m.term.needsRecordRead, m.term.hasInheritedWork, m.record.commitErr = false, len(state.InFlight) > 0 || m.blocks.hasUnknownOpenBlock(state), nil
@@ -265,7 +247,7 @@ func (s *ClusterAllocator) readRecord(ctx context.Context) error {
 // takeOver makes this manager the holder: first the write, then the list, so that everything that the holder before has
 // granted is listed or in flight, and its next commit fails.
 func (s *ClusterAllocator) takeOver(ctx context.Context) error {
-	m := s.lockState()
+	m := s.state.lock()
 	m.term.beginTakeover()
 	m.Unlock()
 	state, err := s.fence.TakeOver(ctx, s.Now())
@@ -274,13 +256,13 @@ func (s *ClusterAllocator) takeOver(ctx context.Context) error {
 		return err
 	}
 	listed := map[types.UID]*nodeEntry{}
-	err = s.listNodes(ctx, func(n *corev1.Node) {
+	err = s.nodes.listNodes(ctx, func(n *corev1.Node) {
 		listed[n.UID] = newNodeEntry(nodeFromObject(n), n.ResourceVersion, s.Now())
 	})
 	if err != nil {
 		return err
 	}
-	m = s.lockState()
+	m = s.state.lock()
 	m.cluster.hasPeerAllocator = m.cluster.hasPeerAllocator || isPeerHolder(s.fence.PreviousHolder(), s.ClusterKey)
 	m.applyTakeover(state, listed, s.Now())
 	metrics.NodeCIDRTakeovers.WithLabelValues(s.ClusterKey.Namespace, s.ClusterKey.Name).Inc()
@@ -293,7 +275,7 @@ func (s *ClusterAllocator) takeOver(ctx context.Context) error {
 	}
 	// Our finalizer on an object shows that there was a manager before, whose first writes may be under way.
 	before, err := s.ObjectProtector.HasProtectedObjects(ctx)
-	m = s.lockState()
+	m = s.state.lock()
 	defer m.Unlock()
 	if err != nil {
 		m.term.isHolder, m.adoption.until = false, time.Time{}
@@ -308,7 +290,7 @@ func (s *ClusterAllocator) takeOver(ctx context.Context) error {
 // reconcileOnce plans for all Nodes that wait, commits, and dispatches the writes that follow.
 func (s *ClusterAllocator) reconcileOnce(ctx context.Context) (time.Duration, error) {
 	now := s.Now()
-	m := s.lockState()
+	m := s.state.lock()
 	startsAdoption := m.adoption.adopting && m.adoption.until.IsZero()
 	adopted := m.adoption.adopting && !startsAdoption && !now.Before(m.adoption.until)
 	m.Unlock()
@@ -320,11 +302,11 @@ func (s *ClusterAllocator) reconcileOnce(ctx context.Context) (time.Duration, er
 		}
 	case adopted:
 		// The watch may not yet show what landed during the wait.
-		if err := s.relistNodes(ctx); err != nil {
+		if err := s.nodes.relistNodes(ctx); err != nil {
 			return 0, err
 		}
 	}
-	m = s.lockState()
+	m = s.state.lock()
 	m.growth.updateCanGrow(now)
 	protect, wait := m.planner.planGrants(now)
 	growth := m.growth.planBlocks(now)
@@ -339,13 +321,13 @@ func (s *ClusterAllocator) reconcileOnce(ctx context.Context) (time.Duration, er
 		return 0, err
 	}
 	again, err := s.dispatchWrites(ctx)
-	blocksWait, failed := s.reconcileBlocks(ctx, growth)
+	blocksWait, failed := s.blocks.reconcileBlocks(ctx, growth)
 	return minWait(minWait(wait, later), minWait(again, blocksWait)), errors.Join(err, failed, s.unprotectClosed(ctx))
 }
 
 // commitState commits the next state, if there is a reason to. It returns how long until there is one.
 func (s *ClusterAllocator) commitState(ctx context.Context) (time.Duration, error) {
-	m := s.lockState()
+	m := s.state.lock()
 	next, p, wait := m.commits.prepareCommit(s.Now())
 	m.Unlock()
 	if p == nil {
@@ -361,7 +343,7 @@ func (s *ClusterAllocator) commitState(ctx context.Context) (time.Duration, erro
 func (s *ClusterAllocator) protectObjects(ctx context.Context, refs []podcidr.Ref) (again bool) {
 	for _, ref := range refs {
 		err := s.ObjectProtector.ProtectObject(ctx, ref)
-		m := s.lockState()
+		m := s.state.lock()
 		if err == nil {
 			delete(m.protection.blocked, ref)
 			m.Unlock()
@@ -376,7 +358,7 @@ func (s *ClusterAllocator) protectObjects(ctx context.Context, refs []podcidr.Re
 		case errors.Is(err, errClosing):
 			m.protection.closeRange(ref)
 		default:
-			s.logFailure(ctx, err, "Failed to protect a ClusterCIDR; its Nodes wait", "clusterCIDR", ref.Name)
+			s.nodes.logFailure(ctx, err, "Failed to protect a ClusterCIDR; its Nodes wait", "clusterCIDR", ref.Name)
 			m.protection.blockObject(ref, err, s.Now())
 			again = true
 		}
@@ -392,7 +374,7 @@ func (s *ClusterAllocator) recordCommitOutcome(err error) (time.Duration, error)
 	if !s.fence.Pending() {
 		s.pendingCommit = nil
 	}
-	m := s.lockState()
+	m := s.state.lock()
 	defer m.Unlock()
 	var refused *fence.RefusedError
 	switch {
@@ -429,7 +411,7 @@ func (s *ClusterAllocator) recordCommitError(err error) {
 	if !errors.As(err, &damaged) && !term.IsPermanentRefusal(err) {
 		return // the error is transient
 	}
-	m := s.lockState()
+	m := s.state.lock()
 	defer m.Unlock()
 	m.record.commitErr = err
 }
@@ -437,7 +419,7 @@ func (s *ClusterAllocator) recordCommitError(err error) {
 // dispatchWrites submits the writes that are due. Where their grants were last seen on record too long ago, it verifies
 // the record first.
 func (s *ClusterAllocator) dispatchWrites(ctx context.Context) (time.Duration, error) {
-	m := s.lockState()
+	m := s.state.lock()
 	due, wait := m.writes.collectDueGrants(s.Now())
 	mustVerify := m.term.isHolder && len(due) > 0 && m.record.isRecordStale(s.Now())
 	m.Unlock()
@@ -451,7 +433,7 @@ func (s *ClusterAllocator) dispatchWrites(ctx context.Context) (time.Duration, e
 			return 0, err // a failed read does not end the term; nothing is written meanwhile
 		}
 	}
-	m = s.lockState()
+	m = s.state.lock()
 	defer m.Unlock()
 	if !m.term.isHolder {
 		return 0, nil
@@ -470,7 +452,7 @@ func (s *ClusterAllocator) dispatchWrites(ctx context.Context) (time.Duration, e
 // runWrite writes one grant, and records the result. A grant that has waited for too long is submitted again; one of an
 // earlier term is not.
 func (s *ClusterAllocator) runWrite(ctx context.Context, g *nodeGrant) {
-	m := s.lockState()
+	m := s.state.lock()
 	if m.record.isRecordStale(s.Now()) || !m.term.isHolder || m.grants.byNode[g.Node.UID] != g {
 		m.writes.endWrite(g)
 		m.Unlock()
@@ -478,11 +460,11 @@ func (s *ClusterAllocator) runWrite(ctx context.Context, g *nodeGrant) {
 		return
 	}
 	m.Unlock()
-	err := s.patchNode(ctx, g.Grant)
+	err := s.nodes.patchNode(ctx, g.Grant)
 	if err != nil {
-		s.logFailure(ctx, err, "Writing the pod CIDRs of a Node failed; it is tried again", "node", g.Node.Name)
+		s.nodes.logFailure(ctx, err, "Writing the pod CIDRs of a Node failed; it is tried again", "node", g.Node.Name)
 	}
-	m = s.lockState()
+	m = s.state.lock()
 	wake := m.writes.recordWrite(g, err, s.Now())
 	if n := m.nodes.byUID[g.Node.UID]; err == nil && n != nil && slices.Equal(n.CIDRs, g.CIDRs) && !g.inherited {
 		metrics.NodeCIDRSeconds.Observe(s.Now().Sub(g.waitingSince).Seconds())
@@ -497,88 +479,21 @@ func (s *ClusterAllocator) runWrite(ctx context.Context, g *nodeGrant) {
 	}
 }
 
-// patchNode sets the CIDRs of a Node, once they are on record. The patch carries the UID of the Node and not its
-// resource version: podCIDRs are written once, so the patch may be repeated, and may land at any time. After a refusal,
-// the Node is read live.
-func (s *ClusterAllocator) patchNode(ctx context.Context, g podcidr.Grant) error {
-	texts := make([]string, len(g.CIDRs))
-	for i, p := range g.CIDRs {
-		texts[i] = p.String()
-	}
-	meta := map[string]any{"uid": g.Node.UID}
-	if g.RangeRef.Name != "" {
-		meta["annotations"] = map[string]string{v1alpha1.ClusterCIDRAnnotation: g.RangeRef.Name}
-	}
-	body, err := json.Marshal(map[string]any{"metadata": meta, "spec": map[string]any{"podCIDR": texts[0], "podCIDRs": texts}})
-	if err != nil {
-		return err
-	}
-	timed, cancel := context.WithTimeout(ctx, term.RequestTimeout)
-	defer cancel()
-	o := &corev1.Node{}
-	o.Name = g.Node.Name
-	err = s.Client.Patch(timed, o, client.RawPatch(types.MergePatchType, body))
-	if err == nil && len(podCIDRsForNode(o)) == 0 {
-		return fmt.Errorf("the API server takes the pod CIDRs %v of Node %s, and does not show them: something changes what is written", texts, g.Node.Name)
-	}
-	if err == nil {
-		s.ObserveObject(o)
-		return nil
-	}
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) {
-		settled, readErr := s.checkLiveNode(ctx, g)
-		if readErr != nil || settled {
-			return readErr
-		}
-	}
-	return fmt.Errorf("setting the pod CIDRs of Node %s to %v: %w", g.Node.Name, texts, err)
-}
-
-// checkLiveNode reads a Node live, and reports whether it is gone, or has CIDRs.
-func (s *ClusterAllocator) checkLiveNode(ctx context.Context, g podcidr.Grant) (settled bool, err error) {
-	n := g.Node
-	ctx, cancel := context.WithTimeout(ctx, term.RequestTimeout)
-	defer cancel()
-	live := &corev1.Node{}
-	err = s.Live.Get(ctx, client.ObjectKey{Name: n.Name}, live)
-	if client.IgnoreNotFound(err) != nil {
-		return false, err
-	}
-	if err != nil || live.UID != n.UID {
-		gone := &corev1.Node{}
-		gone.UID = n.UID
-		s.ForgetObject(gone)
-		settled = true
-	}
-	if err == nil {
-		s.ObserveObject(live)
-	}
-	if cidrs := podCIDRsForNode(live); !settled && len(cidrs) > 0 {
-		settled = true
-		m := s.lockState()
-		if !slices.Equal(cidrs, g.CIDRs) {
-			m.events.addEventf(n, PodCIDRSetByOther, "another allocator has set its pod CIDRs to %v, where %v were granted: run kube-controller-manager with --allocate-node-cidrs=false, and one allocator only", cidrs, g.CIDRs)
-		}
-		m.Unlock()
-	}
-	return settled, nil
-}
-
 // unprotectClosed marks objects as no longer in use, once they are closed on record and a list that began after that
 // shows that no Node uses them.
 func (s *ClusterAllocator) unprotectClosed(ctx context.Context) error {
-	m := s.lockState()
+	m := s.state.lock()
 	closing := m.protection.objectsToUnprotect()
 	m.Unlock()
 	if len(closing) == 0 {
 		return nil
 	}
-	if err := s.relistNodes(ctx); err != nil {
+	if err := s.nodes.relistNodes(ctx); err != nil {
 		return err
 	}
 	var errs []error
 	for _, o := range closing {
-		m := s.lockState()
+		m := s.state.lock()
 		used := len(m.usage.nodesUsing(o)) > 0
 		m.Unlock()
 		if !used {
@@ -586,24 +501,4 @@ func (s *ClusterAllocator) unprotectClosed(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// relistNodes observes all Nodes from a new list.
-func (s *ClusterAllocator) relistNodes(ctx context.Context) error {
-	return s.listNodes(ctx, func(n *corev1.Node) { s.ObserveObject(n) })
-}
-
-// listNodes lists all Nodes. The timeout keeps a server that does not finish the list from blocking other clusters.
-func (s *ClusterAllocator) listNodes(ctx context.Context, each func(*corev1.Node)) error {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	_, err := s.Lister.List(ctx, &corev1.Node{}, "", func(o client.Object) {
-		if n, ok := o.(*corev1.Node); ok {
-			each(n)
-		}
-	})
-	if err != nil {
-		return fmt.Errorf("listing Nodes: %w", err)
-	}
-	return nil
 }

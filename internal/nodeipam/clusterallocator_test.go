@@ -301,7 +301,7 @@ func TestPausedManagerReadsBeforeItWrites(t *testing.T) {
 				if err := s.fence.CommitState(t.Context(), state); err != nil {
 					t.Fatal(err)
 				}
-				m := s.lockState()
+				m := s.state.lock()
 				m.term.takeoverCount++
 				m.applyTakeover(s.fence.CommittedState(), map[types.UID]*nodeEntry{"uid-a": newNodeEntry(nodeFromObject(newNode()), "1", noon)}, time.Now())
 				m.Unlock()
@@ -324,7 +324,7 @@ func TestPausedManagerReadsBeforeItWrites(t *testing.T) {
 				if written := c.indexOf("patch *v1.Node") >= 0; written == (tc.lost || tc.deaf) {
 					t.Errorf("written: %v\n%s", written, strings.Join(c.all, "\n"))
 				}
-				m = s.lockState()
+				m = s.state.lock()
 				defer m.Unlock()
 				if m.term.isHolder == tc.lost || m.record.commitErr != nil {
 					t.Errorf("holder: %v, and shown: %v", m.term.isHolder, m.record.commitErr)

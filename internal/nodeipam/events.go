@@ -183,7 +183,7 @@ func joinNames(names []string) string {
 // that is neither the holder nor elected records none, as another one may.
 func (s *ClusterAllocator) EmitEvents() (more bool) {
 	s.emitDeletingEvent()
-	m := s.lockState()
+	m := s.state.lock()
 	if !m.term.isHolder && !s.Elected {
 		m.events.deferEvents(0)
 	}

@@ -35,7 +35,7 @@ func TestBlockIsDeletedAtDecidedVersion(t *testing.T) {
 	if err := c.Update(t.Context(), current); err != nil {
 		t.Fatal(err)
 	}
-	changed, err := s.runBlockRequest(t.Context(), blockRequest{verb: carve.DeleteBlock, name: was.Name, block: was})
+	changed, err := s.blocks.runBlockRequest(t.Context(), blockRequest{verb: carve.DeleteBlock, name: was.Name, block: was})
 	if err != nil || !changed {
 		t.Errorf("news %v, %v: it has changed", changed, err)
 	}
@@ -43,7 +43,7 @@ func TestBlockIsDeletedAtDecidedVersion(t *testing.T) {
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), current); err != nil || now.ResourceVersion != current.ResourceVersion {
 		t.Fatalf("%v: it is known in version %q, and is there in version %q", err, now.ResourceVersion, current.ResourceVersion)
 	}
-	if changed, err := s.runBlockRequest(t.Context(), blockRequest{verb: carve.DeleteBlock, name: was.Name, block: now}); err != nil || changed {
+	if changed, err := s.blocks.runBlockRequest(t.Context(), blockRequest{verb: carve.DeleteBlock, name: was.Name, block: now}); err != nil || changed {
 		t.Errorf("news %v, %v", changed, err)
 	}
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), current); !apierrors.IsNotFound(err) {

@@ -128,8 +128,7 @@ func BenchmarkHeartbeat(b *testing.B) {
 		Name: "worker-00000", UID: "w00000", Annotations: map[string]string{v1alpha1.ClusterCIDRAnnotation: "cc-00000"}, Labels: map[string]string{"a": "b", "c": "d"},
 	}}
 	n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.0.0.0/24", []string{"10.0.0.0/24"}
-	s := NewClusterAllocator(Options{Now: time.Now})
-	s.state = newFilledState(300, 4800)
+	s := newAllocatorForState(Options{Now: time.Now}, newFilledState(300, 4800))
 	b.ReportAllocs()
 	for i := range b.N {
 		n.ResourceVersion = fmt.Sprint(i + 10)

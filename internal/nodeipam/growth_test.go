@@ -129,16 +129,16 @@ func TestBlockIsReadLiveBeforeItOpens(t *testing.T) {
 func TestBlockIsReleasedAfterCommit(t *testing.T) {
 	s, c := newTestSite(t)
 	b := newTestBlock("prod-pods-4-1", "10.0.0.0/23", isDeleted)
-	s.state = newGrowingState(t, []Block{b})
+	s = newAllocatorForState(s.Options, newGrowingState(t, []Block{b}))
 	s.BlockClient = blockCalls{c}
-	if _, err := s.reconcileBlocks(t.Context(), blockPlan{requests: []blockRequest{{verb: carve.RemoveBlockFinalizer, name: b.Name, block: b}}}); err != nil {
+	if _, err := s.blocks.reconcileBlocks(t.Context(), blockPlan{requests: []blockRequest{{verb: carve.RemoveBlockFinalizer, name: b.Name, block: b}}}); err != nil {
 		t.Fatal(err)
 	}
 	if c.indexOf("remove finalizer") >= 0 {
 		t.Fatal("a block goes back without a commit that it is not open")
 	}
 	expectBlockRequests(t, s.state.planBlocksOnce(t, noon), "release prod-pods-4-1")
-	if _, err := s.reconcileBlocks(t.Context(), blockPlan{requests: []blockRequest{{verb: carve.RemoveBlockFinalizer, name: b.Name, block: b}}}); err != nil {
+	if _, err := s.blocks.reconcileBlocks(t.Context(), blockPlan{requests: []blockRequest{{verb: carve.RemoveBlockFinalizer, name: b.Name, block: b}}}); err != nil {
 		t.Fatal(err)
 	}
 	if list, last := c.indexOf("list *v1.Node"), c.indexOf("remove finalizer"); last < 0 || list > last {

@@ -323,7 +323,7 @@ func TestNodesWaitWhileAPIServerIsAway(t *testing.T) {
 				t.Errorf("a Node that has its CIDR is written: %s", text)
 			}
 		}
-		if m := s.lockState(); len(m.nodes.byUID["uid-a"].CIDRs) != 1 {
+		if m := s.state.lock(); len(m.nodes.byUID["uid-a"].CIDRs) != 1 {
 			t.Errorf("of the Node this is known: %v", m.nodes.byUID["uid-a"].CIDRs)
 			m.Unlock()
 		} else {

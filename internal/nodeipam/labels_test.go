@@ -61,14 +61,13 @@ func TestNodeWaitsForItsLabels(t *testing.T) { // K50
 // TestLateLabelsAreReported checks that labels that select another ClusterCIDR than the one that a Node has CIDRs of,
 // for its life, cause one event, and that a heartbeat causes none.
 func TestLateLabelsAreReported(t *testing.T) {
-	s := NewClusterAllocator(Options{Now: func() time.Time { return noon }})
 	m := newHolderState(t, "10.0.0.0/16")
+	s := newAllocatorForState(Options{Now: func() time.Time { return noon }}, m)
 	all := []RangeObject{forSizeObject("big", "10.1.0.0/16")}
 	for _, o := range m.ranges.objects {
 		all = append(all, o)
 	}
 	m.setRangeObjects(all)
-	s.state = m
 	version := 1
 	see := func(change func(*corev1.Node)) []pendingEvent {
 		o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "a", Annotations: map[string]string{v1alpha1.ClusterCIDRAnnotation: "c"}}}
@@ -98,8 +97,7 @@ func TestLateLabelsAreReported(t *testing.T) {
 // TestLabelsThatComeWithTheCIDRs checks that the labels count that a Node had before it got its CIDRs: changed labels
 // and the CIDRs may come in one event.
 func TestLabelsThatComeWithTheCIDRs(t *testing.T) {
-	s := NewClusterAllocator(Options{Now: func() time.Time { return noon }})
-	s.state = newHolderState(t, "10.0.0.0/16")
+	s := newAllocatorForState(Options{Now: func() time.Time { return noon }}, newHolderState(t, "10.0.0.0/16"))
 	all := []RangeObject{forSizeObject("big", "10.1.0.0/16")}
 	for _, o := range s.state.ranges.objects {
 		all = append(all, o)

@@ -11,14 +11,21 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
 
-// exportMetrics sets the metrics from a report. Metrics that stay are not deleted in between, so that a scrape between
+// metricsExporter exports the metrics of a cluster.
+type metricsExporter struct {
+	*Options
+	// exportedRanges are the CIDRs and names of the ranges that have metrics.
+	exportedRanges map[[2]string]bool
+}
+
+// export sets the metrics from a report. Metrics that stay are not deleted in between, so that a scrape between
 // two writes finds them.
-func (s *ClusterAllocator) exportMetrics(found Report) {
+func (me *metricsExporter) export(found Report) {
 	for gauge, n := range map[*prometheus.GaugeVec]int{
 		metrics.NodeCIDRWaiting: found.WaitingNodes, metrics.NodeCIDRInFlight: found.InFlightGrants,
 		metrics.NodeCIDRForeign: found.ForeignNodes, metrics.NodeCIDRConflicts: found.ConflictingNodes,
 	} {
-		gauge.WithLabelValues(s.ClusterKey.Namespace, s.ClusterKey.Name).Set(float64(n))
+		gauge.WithLabelValues(me.ClusterKey.Namespace, me.ClusterKey.Name).Set(float64(n))
 	}
 	shown := map[[2]string]bool{}
 	// A migration may have one range in two kinds under one name: the metrics show the one that more Nodes count for.
@@ -27,7 +34,7 @@ func (s *ClusterAllocator) exportMetrics(found Report) {
 	}) {
 		u := found.UsageByRange[ref]
 		shown[[2]string{u.CIDRText, ref.Name}] = true
-		of := s.metricLabels([2]string{u.CIDRText, ref.Name})
+		of := me.labels([2]string{u.CIDRText, ref.Name})
 		if u.Capacity > 0 {
 			metrics.NodeCIDRUsage.WithLabelValues(of...).Set(float64(u.Allocated) / float64(u.Capacity))
 		} else {
@@ -35,23 +42,23 @@ func (s *ClusterAllocator) exportMetrics(found Report) {
 		}
 		metrics.NodeCIDRMax.WithLabelValues(of...).Set(float64(u.Capacity))
 	}
-	for exported := range s.exportedRanges {
+	for exported := range me.exportedRanges {
 		if !shown[exported] {
-			metrics.NodeCIDRUsage.DeleteLabelValues(s.metricLabels(exported)...)
-			metrics.NodeCIDRMax.DeleteLabelValues(s.metricLabels(exported)...)
+			metrics.NodeCIDRUsage.DeleteLabelValues(me.labels(exported)...)
+			metrics.NodeCIDRMax.DeleteLabelValues(me.labels(exported)...)
 		}
 	}
-	s.exportedRanges = shown
+	me.exportedRanges = shown
 }
 
-// metricLabels returns the label values of a range, which is identified by its CIDRs and its name.
-func (s *ClusterAllocator) metricLabels(exported [2]string) []string {
-	return []string{exported[0], exported[1], s.ClusterKey.Namespace, s.ClusterKey.Name}
+// labels returns the label values of a range, which is identified by its CIDRs and its name.
+func (me *metricsExporter) labels(exported [2]string) []string {
+	return []string{exported[0], exported[1], me.ClusterKey.Namespace, me.ClusterKey.Name}
 }
 
-// deleteMetrics deletes the metrics that show the state of the cluster.
-func (s *ClusterAllocator) deleteMetrics() {
-	of := prometheus.Labels{"cluster_namespace": s.ClusterKey.Namespace, "cluster_name": s.ClusterKey.Name}
+// delete deletes the metrics that show the state of the cluster.
+func (me *metricsExporter) delete() {
+	of := prometheus.Labels{"cluster_namespace": me.ClusterKey.Namespace, "cluster_name": me.ClusterKey.Name}
 	for _, gauge := range []*prometheus.GaugeVec{
 		metrics.NodeCIDRWaiting, metrics.NodeCIDRInFlight, metrics.NodeCIDRForeign, metrics.NodeCIDRConflicts,
 		metrics.NodeCIDRUsage, metrics.NodeCIDRMax,
@@ -62,4 +69,4 @@ func (s *ClusterAllocator) deleteMetrics() {
 
 // Close ends the allocator, which must not be used afterwards. What it still sends lands no later than what a paused
 // manager sends.
-func (s *ClusterAllocator) Close() { s.deleteMetrics() }
+func (s *ClusterAllocator) Close() { s.metrics.delete() }

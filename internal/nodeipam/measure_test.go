@@ -23,9 +23,9 @@ func TestMetricsStayWhileTheyAreTrue(t *testing.T) {
 		}
 	}
 	of := Usage{CIDRText: "10.0.0.0/16", Capacity: 256}
-	s.exportMetrics(Report{UsageByRange: map[podcidr.Ref]Usage{stays: of, goes: of}})
+	s.metrics.export(Report{UsageByRange: map[podcidr.Ref]Usage{stays: of, goes: of}})
 	before := gauges()
-	s.exportMetrics(Report{UsageByRange: map[podcidr.Ref]Usage{stays: of}})
+	s.metrics.export(Report{UsageByRange: map[podcidr.Ref]Usage{stays: of}})
 	for i, g := range gauges() {
 		if g != before[i] {
 			t.Errorf("gauge %d was taken away, and made again", i)

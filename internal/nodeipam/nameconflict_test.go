@@ -16,7 +16,7 @@ import (
 // pool avoids one, and no longer.
 func TestTakenNameIsAvoidedForAWhile(t *testing.T) {
 	s := NewClusterAllocator(Options{ClusterKey: ClusterKey{Namespace: "team", Name: "prod"}, BlockClient: blockCalls{}, Now: func() time.Time { return noon }})
-	if err := s.createBlock(t.Context(), blockRequest{verb: carve.CreateBlock, name: "prod-pods-4-1", blockSource: &BlockSource{}}); err != nil {
+	if err := s.blocks.createBlock(t.Context(), blockRequest{verb: carve.CreateBlock, name: "prod-pods-4-1", blockSource: &BlockSource{}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, after := range []time.Duration{0, carve.NameConflictTimeout - time.Second} {

@@ -49,6 +49,15 @@ type nodeState struct {
 	reports    *reportBuilder
 }
 
+// lock locks the state and returns it.
+func (m *nodeState) lock() *nodeState {
+	m.mu.Lock()
+	return m
+}
+
+// Unlock releases the lock of a state.
+func (m *nodeState) Unlock() { m.mu.Unlock() }
+
 // newNodeState returns the state of a cluster before anything was observed; grace is how long an idle block stays.
 func newNodeState(of ClusterKey, grace time.Duration) *nodeState {
 	m := &nodeState{}

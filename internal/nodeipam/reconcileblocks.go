@@ -26,10 +26,17 @@ type BlockClient interface {
 	DeleteBlock(ctx context.Context, b Block) error
 }
 
+// blockReconciler makes the requests for the blocks of a cluster, one after the other, and records their results.
+type blockReconciler struct {
+	*Options
+	state *nodeState
+	nodes *nodeClient
+}
+
 // reconcileBlocks makes the requests for blocks that were decided on together with the commit. It returns how long
 // until there is more to do. A failed request is retried after a while, and blocks no other.
-func (s *ClusterAllocator) reconcileBlocks(ctx context.Context, g blockPlan) (time.Duration, error) {
-	m := s.lockState()
+func (br *blockReconciler) reconcileBlocks(ctx context.Context, g blockPlan) (time.Duration, error) {
+	m := br.state.lock()
 	holder, again := m.term.isHolder, m.blocks.openChanged
 	m.blocks.openChanged = false
 	m.Unlock()
@@ -41,8 +48,8 @@ func (s *ClusterAllocator) reconcileBlocks(ctx context.Context, g blockPlan) (ti
 	}
 	listed := false
 	for _, e := range g.requests {
-		m := s.lockState()
-		wait, early := m.requests.Progress(e.key()).RetryAt.Sub(s.Now()), e.verb == carve.RemoveBlockFinalizer && !m.blocks.closedInTerm[e.block.UID]
+		m := br.state.lock()
+		wait, early := m.requests.Progress(e.key()).RetryAt.Sub(br.Now()), e.verb == carve.RemoveBlockFinalizer && !m.blocks.closedInTerm[e.block.UID]
 		m.Unlock()
 		if wait > 0 {
 			g.requeueAfter = minWait(g.requeueAfter, wait)
@@ -52,16 +59,16 @@ func (s *ClusterAllocator) reconcileBlocks(ctx context.Context, g blockPlan) (ti
 			continue // no commit shows yet that it is closed, so a list of all Nodes is of no use
 		}
 		if e.verb == carve.RemoveBlockFinalizer && !listed {
-			if err := s.relistNodes(ctx); err != nil {
+			if err := br.nodes.relistNodes(ctx); err != nil {
 				return 0, err
 			}
 			listed = true
 		}
-		changed, err := s.runBlockRequest(ctx, e)
+		changed, err := br.runBlockRequest(ctx, e)
 		if err != nil {
-			s.logFailure(ctx, err, "Failed to process a request for a block of pod CIDRs; retrying later", "block", e.name)
+			br.nodes.logFailure(ctx, err, "Failed to process a request for a block of pod CIDRs; retrying later", "block", e.name)
 		}
-		if wait := s.recordRequestResult(e, err); wait > 0 {
+		if wait := br.recordRequestResult(e, err); wait > 0 {
 			g.requeueAfter = minWait(g.requeueAfter, wait)
 		}
 		if changed {
@@ -72,31 +79,31 @@ func (s *ClusterAllocator) reconcileBlocks(ctx context.Context, g blockPlan) (ti
 }
 
 // recordRequestResult records the result of a request, and returns after how long it is made again, if it failed.
-func (s *ClusterAllocator) recordRequestResult(e blockRequest, err error) time.Duration {
-	m := s.lockState()
+func (br *blockReconciler) recordRequestResult(e blockRequest, err error) time.Duration {
+	m := br.state.lock()
 	defer m.Unlock()
-	return m.requests.recordResult(e, err, s.Now())
+	return m.requests.recordResult(e, err, br.Now())
 }
 
 // runBlockRequest makes one request. It reports whether that has shown something new.
-func (s *ClusterAllocator) runBlockRequest(ctx context.Context, e blockRequest) (changed bool, err error) {
+func (br *blockReconciler) runBlockRequest(ctx context.Context, e blockRequest) (changed bool, err error) {
 	switch e.verb {
 	case carve.GetBlock:
-		return s.getLiveBlock(ctx, e.name)
+		return br.getLiveBlock(ctx, e.name)
 	case carve.AddBlockFinalizer:
-		return false, s.BlockClient.AddFinalizer(ctx, e.block)
+		return false, br.BlockClient.AddFinalizer(ctx, e.block)
 	case carve.DeleteBlock:
-		return s.deleteBlock(ctx, e.block)
+		return br.deleteBlock(ctx, e.block)
 	case carve.RemoveBlockFinalizer:
-		m := s.lockState()
+		m := br.state.lock()
 		free := m.term.isHolder && m.blocks.closedInTerm[e.block.UID] && m.blocks.countBlockUsers(e.block) == 0
 		m.Unlock()
 		if !free {
 			return false, nil
 		}
-		return false, s.BlockClient.RemoveFinalizer(ctx, e.block)
+		return false, br.BlockClient.RemoveFinalizer(ctx, e.block)
 	case carve.CreateBlock:
-		err := s.createBlock(ctx, e)
+		err := br.createBlock(ctx, e)
 		return err == nil, err
 	}
 	return false, fmt.Errorf("block %s: unknown request %q", e.name, e.verb)
@@ -104,15 +111,15 @@ func (s *ClusterAllocator) runBlockRequest(ctx context.Context, e blockRequest) 
 
 // deleteBlock deletes a block as it was when that was decided. A block that has changed since is read, and decided on
 // again.
-func (s *ClusterAllocator) deleteBlock(ctx context.Context, b Block) (changed bool, err error) {
-	err = s.BlockClient.DeleteBlock(ctx, b)
+func (br *blockReconciler) deleteBlock(ctx context.Context, b Block) (changed bool, err error) {
+	err = br.BlockClient.DeleteBlock(ctx, b)
 	if !apierrors.IsConflict(err) {
 		return false, err
 	}
-	if blockChanged, err := s.getLiveBlock(ctx, b.Name); !blockChanged || err != nil {
+	if blockChanged, err := br.getLiveBlock(ctx, b.Name); !blockChanged || err != nil {
 		return false, err
 	}
-	m := s.lockState()
+	m := br.state.lock()
 	defer m.Unlock()
 	if m.blocks.byName[b.Name].ResourceVersion == b.ResourceVersion {
 		return false, err // the delete is refused although the block is unchanged, so it waits
@@ -121,40 +128,40 @@ func (s *ClusterAllocator) deleteBlock(ctx context.Context, b Block) (changed bo
 }
 
 // getLiveBlock reads a block again. It reports whether that has shown something new.
-func (s *ClusterAllocator) getLiveBlock(ctx context.Context, name string) (changed bool, err error) {
-	b, ok, err := s.BlockClient.GetBlock(ctx, name)
+func (br *blockReconciler) getLiveBlock(ctx context.Context, name string) (changed bool, err error) {
+	b, ok, err := br.BlockClient.GetBlock(ctx, name)
 	if err != nil {
 		return false, err
 	}
-	m := s.lockState()
+	m := br.state.lock()
 	defer m.Unlock()
 	if !ok {
 		changed = !m.blocks.missingNames[name]
 		m.blocks.missingNames[name] = true
 		return changed, nil
 	}
-	m.blocks.recordLiveBlock(b, s.Now())
+	m.blocks.recordLiveBlock(b, br.Now())
 	return true, nil
 }
 
 // createBlock creates a block.
-func (s *ClusterAllocator) createBlock(ctx context.Context, e blockRequest) error {
-	m := s.lockState()
-	blocked := m.protection.blocked[e.rangeObject.Ref].RetryAt.After(s.Now()) || m.ranges.closedByLiveRead[e.rangeObject.Ref]
+func (br *blockReconciler) createBlock(ctx context.Context, e blockRequest) error {
+	m := br.state.lock()
+	blocked := m.protection.blocked[e.rangeObject.Ref].RetryAt.After(br.Now()) || m.ranges.closedByLiveRead[e.rangeObject.Ref]
 	m.Unlock()
 	if blocked {
 		return nil // nothing would protect its ClusterCIDR
 	}
-	b, ok, err := s.BlockClient.CreateBlock(ctx, e.name, e.rangeObject.Ref, *e.blockSource, e.lostBlock)
+	b, ok, err := br.BlockClient.CreateBlock(ctx, e.name, e.rangeObject.Ref, *e.blockSource, e.lostBlock)
 	if err != nil {
 		return err
 	}
-	m = s.lockState()
+	m = br.state.lock()
 	defer m.Unlock()
 	if ok {
-		m.blocks.recordLiveBlock(b, s.Now())
+		m.blocks.recordLiveBlock(b, br.Now())
 	} else {
-		m.requests.MarkNameTaken(e.name, s.Now()) // the next request has another name
+		m.requests.MarkNameTaken(e.name, br.Now()) // the next request has another name
 	}
 	return nil
 }

@@ -87,12 +87,12 @@ type shortage struct{ reason, message string }
 // BuildReport returns what is known, and reports whether this manager is the one that publishes it: it is the holder,
 // or the leader, or no manager can be the holder.
 func (s *ClusterAllocator) BuildReport() (Report, bool) {
-	m := s.lockState()
+	m := s.state.lock()
 	defer m.Unlock()
 	var damaged *fence.DamagedError
 	found := m.reports.buildReport()
 	if !m.nodes.unread {
-		s.exportMetrics(found)
+		s.metrics.export(found)
 	}
 	return found, m.term.isHolder || s.Elected || m.nodes.readErr != nil || errors.As(m.record.commitErr, &damaged)
 }
