@@ -244,7 +244,7 @@ inline give(c, a) {
 
 proctype target() {
 end:	do
-	/* go: allocator.Allocator.fencePool, grants.Quarantine.RestoreQuarantine, allocator.Allocator.missingArrivalProof */
+	/* go: allocator.Allocator.fencePool, grants.Quarantine.RestoreQuarantine, allocator.missingArrivalProof */
 	:: d_step { hereP && closed && (!WAS_SERVED || cluster==RUNS) -> printf("target: opens the pool\n"); closed = false; listed = false }
 	/* go: allocator.Allocator.takeOverPool */
 	:: d_step { hereP && !closed && !listed -> printf("target: lists what is in use\n");

@@ -145,7 +145,12 @@ func New(o Options) *Allocator {
 
 // Start sets the function that enqueues a pool, and the context of the dispatched writes.
 func (a *Allocator) Start(ctx context.Context, wake func(pools.Key)) {
-	a.controller.Store(&controllerHandle{ctx, wake})
+	a.setController(ctx, wake)
+}
+
+// setController sets what the controller passes to Start.
+func (a *Allocator) setController(ctx context.Context, enqueue func(pools.Key)) {
+	a.controller.Store(&controllerHandle{ctx, enqueue})
 }
 
 // enqueuePool enqueues a pool for a reconcile.
@@ -265,7 +270,7 @@ func (a *Allocator) IsPoolReady(pool v1alpha1.Pool) bool {
 	return m.Record.TakeoverChecked
 }
 
-func (a *Allocator) now() time.Time { return a.Clock.Now() }
+func (o *Options) now() time.Time { return o.Clock.Now() }
 
 func withRequestTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, term.RequestTimeout)

@@ -47,13 +47,13 @@ func (a *Allocator) checkArrival(ctx context.Context, p *grants.Pool) error {
 	}
 	missing := ""
 	if arrives {
-		missing = a.missingArrivalProof(ctx, a.Client, base, came)
+		missing = missingArrivalProof(ctx, a.Client, base, came)
 	}
 	needsProof = needsProof || missing != "" || (arrives && came)
 	proven := needsProof && missing == "" && (quiet || !came)
 	if proven && arrives {
 		timedCtx, cancel := withRequestTimeout(ctx)
-		missing = a.missingArrivalProof(timedCtx, a.Live, base, came)
+		missing = missingArrivalProof(timedCtx, a.Live, base, came)
 		cancel()
 	}
 	m = p.Lock()
@@ -90,7 +90,7 @@ func (a *Allocator) openPool(ctx context.Context, p *grants.Pool, base v1alpha1.
 
 // missingArrivalProof returns what is missing as a proof that everything that came along with a pool has arrived; empty
 // means nothing.
-func (a *Allocator) missingArrivalProof(ctx context.Context, from client.Reader, pool v1alpha1.Pool, came bool) string {
+func missingArrivalProof(ctx context.Context, from client.Reader, pool v1alpha1.Pool, came bool) string {
 	const open = "; if all is here, remove the annotation " + v1alpha1.ManagementClusterAnnotation + " from the pool to open it"
 	clusters := &clusterv1.ClusterList{}
 	if err := from.List(ctx, clusters, client.InNamespace(pool.GetNamespace())); err != nil {

@@ -139,8 +139,8 @@ func (au *Auditor) runAudit(ctx context.Context) error {
 		duplicates += reportOverlaps(all, func(one, other heldRange) {
 			log.FromContext(ctx).Error(nil, "Two objects have one address", "address", other.ipRange.From().String(), "pool", key.String(),
 				"one", one.description, "other", other.description)
-			a.recordDuplicateEvent(one, other)
-			a.recordDuplicateEvent(other, one)
+			au.recordDuplicateEvent(one, other)
+			au.recordDuplicateEvent(other, one)
 		})
 	}
 	metrics.AuditDuplicates.WithLabelValues().Set(float64(duplicates))
@@ -153,12 +153,12 @@ func (au *Auditor) runAudit(ctx context.Context) error {
 
 // recordDuplicateEvent records on an object, where its owner reads it, that another object also has an address of it:
 // neither is to blame, and one of the two has to go.
-func (a *Allocator) recordDuplicateEvent(h, other heldRange) {
+func (au *Auditor) recordDuplicateEvent(h, other heldRange) {
 	first := h.ipRange.From()
 	if first.Less(other.ipRange.From()) {
 		first = other.ipRange.From()
 	}
-	a.Recorder.Eventf(h.eventSubject(), nil, corev1.EventTypeWarning, "DuplicateAddress", "Audit",
+	au.Allocator.Recorder.Eventf(h.eventSubject(), nil, corev1.EventTypeWarning, "DuplicateAddress", "Audit",
 		"%s is held by %s too: find out which machine answers for it, and delete the other claim", first, other.description)
 }
 

@@ -276,7 +276,7 @@ func (a *Allocator) grantableRanges(p *grants.Pool, own poolDeclaration) (ranges
 
 // excludeLostRanges excludes from a pool what another pool, which blocks of it were carved for, has open of blocks that
 // are gone. The caller holds the lock under which the end of such a block is recorded.
-func (a *Allocator) excludeLostRanges(m *grants.PoolState, lost []netipx.IPRange, child pools.Key) {
+func excludeLostRanges(m *grants.PoolState, lost []netipx.IPRange, child pools.Key) {
 	for _, r := range lost {
 		m.Excluded.ExcludeRange(r, child)
 	}

@@ -147,7 +147,7 @@ func (a *Allocator) forgetClaimant(p *grants.Pool, c grants.Claimant) {
 	m := p.Lock()
 	defer m.Unlock()
 	if c.ChildPool != nil {
-		a.excludeLostRanges(m, lost, *c.ChildPool)
+		excludeLostRanges(m, lost, *c.ChildPool)
 	}
 	m.ForgetClaimant(c.Owner.UID)
 }
@@ -173,7 +173,7 @@ func (a *Allocator) createAddress(ctx context.Context, p *grants.Pool, c grants.
 		}
 		return errors.Join(errStateChanged, a.writeRefusal(ctx, p, c, *kind.NameTakenRefusal(obj)))
 	}
-	refusal, isIts := a.observeCreatedAddress(p, &c, kind.NewAddress(obj))
+	refusal, isIts := observeCreatedAddress(p, &c, kind.NewAddress(obj))
 	switch {
 	case isIts:
 		return nil
@@ -186,7 +186,7 @@ func (a *Allocator) createAddress(ctx context.Context, p *grants.Pool, c grants.
 // observeCreatedAddress feeds the object that was created for a claimant, or that has its name. isIts reports whether
 // the object is the claimant's; otherwise refusal is why the claimant cannot have it, nil where it can, or where nothing
 // blocks it any more.
-func (a *Allocator) observeCreatedAddress(p *grants.Pool, c *grants.Claimant, made *grants.Address) (refusal *grants.Refusal, isIts bool) {
+func observeCreatedAddress(p *grants.Pool, c *grants.Claimant, made *grants.Address) (refusal *grants.Refusal, isIts bool) {
 	m := p.Lock()
 	defer m.Unlock()
 	m.ObserveAddress(made)

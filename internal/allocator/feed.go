@@ -20,6 +20,11 @@ func WatchedObjects() []client.Object {
 // ObserveObject feeds an object that was seen, and returns its pool. The bool reports whether that pool needs a
 // reconcile.
 func (a *Allocator) ObserveObject(o client.Object) (pools.Key, bool) {
+	return a.observeObject(o)
+}
+
+// observeObject is ObserveObject of the allocator.
+func (a *Allocator) observeObject(o client.Object) (pools.Key, bool) {
 	r, key := a.resourceKindForObject(o)
 	if key == (pools.Key{}) {
 		return key, false
@@ -33,6 +38,11 @@ func (a *Allocator) ObserveObject(o client.Object) (pools.Key, bool) {
 // ForgetObject feeds the proof that an object is gone, and returns its pool. The bool reports whether that pool needs a
 // reconcile.
 func (a *Allocator) ForgetObject(o client.Object) (pools.Key, bool) {
+	return a.forgetObject(o)
+}
+
+// forgetObject is ForgetObject of the allocator.
+func (a *Allocator) forgetObject(o client.Object) (pools.Key, bool) {
 	r, key := a.resourceKindForObject(o)
 	if key == (pools.Key{}) {
 		return key, false
@@ -47,7 +57,7 @@ func (a *Allocator) ForgetObject(o client.Object) (pools.Key, bool) {
 	}
 	m := a.lockPool(key)
 	defer m.Unlock()
-	a.excludeLostRanges(m, lost, child)
+	excludeLostRanges(m, lost, child)
 	m.ForgetObject(r, o)
 	return key, true
 }
@@ -55,6 +65,11 @@ func (a *Allocator) ForgetObject(o client.Object) (pools.Key, bool) {
 // ObjectsNotListed returns the remembered objects of the kind of an empty object that are not among those listed. The
 // returned objects have a name, a UID and their pool.
 func (a *Allocator) ObjectsNotListed(of client.Object, listed map[types.UID]struct{}) []client.Object {
+	return a.unlistedObjects(of, listed)
+}
+
+// unlistedObjects is ObjectsNotListed of the allocator.
+func (a *Allocator) unlistedObjects(of client.Object, listed map[types.UID]struct{}) []client.Object {
 	var out []client.Object
 	r, _ := a.resourceKindForObject(of)
 	for _, p := range a.allPools() {

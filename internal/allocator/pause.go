@@ -60,7 +60,7 @@ func (a *Allocator) setClaimantCondition(ctx context.Context, p *grants.Pool, c 
 	if err := a.executeStep(ctx, p, c, step, &grants.Attempt{}); err != nil {
 		return err
 	}
-	latest, known := a.claimantSnapshot(p, c.Owner.UID)
+	latest, known := claimantSnapshot(p, c.Owner.UID)
 	if known && !showsCondition(&latest, condition) {
 		return &grants.WriteRevertedError{ObjectName: "the status of " + c.Owner.Kind + " " + grants.NamespacedNameFromOwner(c.Owner).String()}
 	}

@@ -435,7 +435,7 @@ func (a *Allocator) reconcilePoolMetadata(ctx context.Context, p *grants.Pool) (
 	return deleting, nil
 }
 
-func (a *Allocator) claimantSnapshot(p *grants.Pool, uid types.UID) (grants.Claimant, bool) {
+func claimantSnapshot(p *grants.Pool, uid types.UID) (grants.Claimant, bool) {
 	m := p.Lock()
 	defer m.Unlock()
 	c := m.Claimants.ByUID[uid]
