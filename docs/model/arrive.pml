@@ -119,11 +119,11 @@ end:	do
 /* What has a record is served at any time. */
 proctype parent() {
 end:	do
-	/* go: allocator.Allocator.checkArrival, allocator.Allocator.recordArrival */
+	/* go: allocator.arrivalChecker.checkArrival, allocator.poolMetadata.recordArrival */
 	:: d_step { hereP && fromP && PROVEN_P -> printf("parent: knows that all is here\n"); fromP = false; LIST_P }
-	/* go: allocator.Allocator.takeOverPool, grants.PoolState.RebuildLedger */
+	/* go: allocator.statusWriter.takeOverPool, grants.PoolState.RebuildLedger */
 	:: d_step { hereP && !listedP -> printf("parent: lists what is in use\n"); listedP = true; knownP = BIT(recB[1]) | BIT(recB[2]) | BIT(hasX) }
-	/* go: grants.Planner.PlanGrants, allocator.Allocator.refusalForBlock, blocks.allocationKind.DesignatedRange, grants.Inventory.RecordedRangeFor */
+	/* go: grants.Planner.PlanGrants, allocator.admissionPolicy.refusalForBlock, blocks.allocationKind.DesignatedRange, grants.Inventory.RecordedRangeFor */
 	BLOCK_OF_PARENT(1)
 	BLOCK_OF_PARENT(2)
 	/* go: grants.Planner.PlanGrants, grants.Quarantine.IsQuarantined */
@@ -143,14 +143,14 @@ end:	do
 
 proctype child() {
 end:	do
-	/* go: allocator.Allocator.checkArrival, allocator.Allocator.recordArrival */
+	/* go: allocator.arrivalChecker.checkArrival, allocator.poolMetadata.recordArrival */
 	:: d_step { hereC && fromC && PROVEN_C -> printf("child: knows that all is here\n"); fromC = false; LIST_C }
-	/* go: allocator.Allocator.takeOverPool, grants.PoolState.RebuildLedger */
+	/* go: allocator.statusWriter.takeOverPool, grants.PoolState.RebuildLedger */
 	:: d_step { hereC && !listedC -> printf("child: lists what is in use\n"); listedC = true; knownC = (hereA -> BIT(1) : 0) | BIT(hasN) }
-	/* go: carve.Decision.settleBlock, blocks.allocationKind.BlockFromObject, allocator.Allocator.verifyBlockReleasable */
+	/* go: carve.Decision.settleBlock, blocks.allocationKind.BlockFromObject, allocator.blockRequests.verifyBlockReleasable */
 	BLOCK_OF_CHILD(1)
 	BLOCK_OF_CHILD(2)
-	/* go: carve.DecideBlocks, grants.CarvedPool.nextBlockName, allocator.Allocator.createBlock */
+	/* go: carve.DecideBlocks, grants.CarvedPool.nextBlockName, allocator.blockRequests.createBlock */
 	:: d_step { hereC && listedC && MAY_ASK && hereN && hasN==0 && !hereB[1] && open[1]==0 -> printf("child: asks for the block 1\n"); hereB[1] = true; asked1 = true }
 	:: d_step { hereC && listedC && MAY_ASK && hereN && hasN==0 && hereB[1] && !hereB[2] && open[2]==0 -> printf("child: asks for the block 2\n"); hereB[2] = true }
 	od
@@ -244,9 +244,9 @@ inline give(c, a) {
 
 proctype target() {
 end:	do
-	/* go: allocator.Allocator.fencePool, grants.Quarantine.RestoreQuarantine, allocator.missingArrivalProof */
+	/* go: allocator.statusWriter.fencePool, grants.Quarantine.RestoreQuarantine, allocator.missingArrivalProof */
 	:: d_step { hereP && closed && (!WAS_SERVED || cluster==RUNS) -> printf("target: opens the pool\n"); closed = false; listed = false }
-	/* go: allocator.Allocator.takeOverPool */
+	/* go: allocator.statusWriter.takeOverPool */
 	:: d_step { hereP && !closed && !listed -> printf("target: lists what is in use\n");
 		listed = true; known = BIT(has[1]) | BIT(has[2]) | BIT(has[3]) | BIT(has[4]) }
 	/* go: grants.Planner.PlanGrants, blocks.allocationKind.DesignatedRange, grants.Inventory.RequestedByRecord */

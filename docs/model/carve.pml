@@ -142,7 +142,7 @@ inline check() { assert(!(others && (fly!=0 || has!=0))) /* I1 */ }
 
 proctype manager(byte i) {
 end:	do
-	/* Another holder: first the write, then the list. go: allocator.Allocator.takeOverPool */
+	/* Another holder: first the write, then the list. go: allocator.statusWriter.takeOverPool */
 	:: d_step { terms>0 && !m[i].holds && !m[i].fences && !m[i].commits ->
 		printf("manager %d: takes over\n",i); terms--; written(i); holder = i; m[i].fences = true; m[i].same = false; learn(i);
 #ifdef WIPE
@@ -167,17 +167,17 @@ end:	do
 		stale--; m[i].saw = last; m[i].sawGranted = true; m[i].sawDeleting = false; m[i].sawProtected = true; m[i].verified = false }
 #endif
 #ifdef BYHAND
-	/* go: allocator.Allocator.patchBlockFinalizers */
+	/* go: allocator.blockRequests.patchBlockFinalizers */
 	:: d_step { m[i].holds && m[i].saw!=0 && m[i].saw==uid && !deleting && !protected -> printf("manager %d: protects the block %d\n",i,uid);
 		protected = true; see(i); m[i].verified = true }
 #endif
-	/* A live read. go: allocator.Allocator.refreshBlock */
+	/* A live read. go: allocator.blockRequests.refreshBlock */
 	:: d_step { m[i].holds && m[i].saw!=0 && !m[i].verified -> printf("manager %d: reads the block %d\n",i,uid); see(i); m[i].verified = (uid!=0) }
-	/* go: allocator.Allocator.createBlock */
+	/* go: allocator.blockRequests.createBlock */
 	:: d_step { m[i].holds && m[i].saw==0 && uid==0 && last<BLOCKS ->
 		last++; uid = last; granted = false; deleting = false; protected = true;
 		printf("manager %d: asks for the block %d\n",i,uid); see(i); m[i].verified = true }
-	/* It opens the block. go: carve.Decision.settleBlock, grants.Growth.PlanBlocks, allocator.Allocator.commitGrants */
+	/* It opens the block. go: carve.Decision.settleBlock, grants.Growth.PlanBlocks, allocator.statusWriter.commitGrants */
 	:: d_step { IDLE && m[i].baseListed==0 && m[i].saw!=0 && m[i].sawGranted && PROTECTED && ALIVE && VERIFIED ->
 		printf("manager %d: sends that the block %d is open\n",i,m[i].saw); commit(i, m[i].saw, false, m[i].baseFly) }
 	/* It drains it, or does so no more. go: carve.Decision.drainOrClose, carve.Decision.releaseIdleBlocks */
@@ -185,19 +185,19 @@ end:	do
 		printf("manager %d: sends that the block drains\n",i); commit(i, m[i].baseListed, true, m[i].baseFly) }
 	:: d_step { IDLE && m[i].baseListed!=0 && keeps>0 && m[i].baseDrains && m[i].saw!=0 && !m[i].sawDeleting ->
 		printf("manager %d: sends that the block is kept\n",i); keeps--; commit(i, m[i].baseListed, false, m[i].baseFly) }
-	/* go: allocator.Allocator.executeBlockRequest */
+	/* go: allocator.blockRequests.executeBlockRequest */
 	:: d_step { m[i].holds && m[i].sends==NOTHING && m[i].baseListed!=0 && m[i].baseDrains && m[i].saw!=0 && !m[i].sawDeleting ->
 		printf("manager %d: sends the delete of the block %d\n",i,m[i].saw); m[i].sends = DELETE; m[i].whom = m[i].saw }
 	/* It closes it. */
 	:: d_step { IDLE && KNOWN && m[i].baseListed!=0 && DRAINED && (m[i].sawDeleting || m[i].saw==0) && UNUSED ->
 		printf("manager %d: sends that the block is closed\n",i); commit(i, 0, false, m[i].baseFly) }
-	/* It gives it back. go: allocator.Allocator.verifyBlockReleasable, allocator.Allocator.patchBlockFinalizers */
+	/* It gives it back. go: allocator.blockRequests.verifyBlockReleasable, allocator.blockRequests.patchBlockFinalizers */
 	:: d_step { m[i].holds && m[i].sends==NOTHING && KNOWN && SETTLED && m[i].saw!=0 && m[i].sawDeleting && m[i].sawProtected && CLOSED ->
 		printf("manager %d: begins to give the block %d back\n",i,m[i].saw); m[i].sends = FIRST; m[i].whom = m[i].saw; m[i].same = true }
 	:: d_step { m[i].sends==READ_CHILD -> printf("manager %d: reads the pool\n",i); m[i].sends = (holder==i && SAME_TERM && m[i].baseFly==0 && NOT_LISTED -> SECOND : NOTHING) }
 	:: d_step { m[i].sends==LIST_USE -> printf("manager %d: lists what is in use\n",i); m[i].sawHas = has;
 		m[i].sends = (has==0 -> RELEASE : NOTHING) }
-	/* A grant. go: grants.Planner.PlanGrants, allocator.Allocator.commitGrants */
+	/* A grant. go: grants.Planner.PlanGrants, allocator.statusWriter.commitGrants */
 	:: d_step { IDLE && !m[i].adopts && OPEN && !m[i].baseDrains && m[i].baseFly==0 && m[i].sawHas==0 && next<=CLAIMS ->
 		printf("manager %d: sends the grant to claim %d\n",i,next); commit(i, m[i].baseListed, false, next) }
 	:: d_step { IDLE && m[i].baseFly!=0 && m[i].sawHas==m[i].baseFly ->
@@ -215,7 +215,7 @@ end:	do
 	od
 }
 
-/* The jobs of the carved pool, and its claims. go: allocator.Allocator.serveClaimant, allocator.Allocator.releaseClaimant */
+/* The jobs of the carved pool, and its claims. go: allocator.claimantJobs.serveClaimant, allocator.claimantJobs.releaseClaimant */
 active proctype claims() {
 end:	do
 	:: d_step { fly!=0 && has==0 -> printf("claim %d: has its IPAddress\n",fly); has = fly; check() }

@@ -293,7 +293,7 @@ inline endJob(m) { M[m].job = 0; M[m].jobU = 0; M[m].jobA = 0; M[m].jobC = 0 }
 #endif
 #define ANY(m,nn) (RESTS(m,nn,1) -> 1 : (RESTS(m,nn,2) -> 2 : (FREE(m,1) -> 1 : (FREE(m,2) -> 2 : 0))))
 #define CHOSEN(m,nn) (REC(M[m].c[nn])==0 -> ANY(m,nn) : (MINE(m,nn,REC(M[m].c[nn])) -> REC(M[m].c[nn]) : 0))
-/* go: allocator.Allocator.newAdmissionFunc, grants.StatusBuilder.ClosedReason */
+/* go: allocator.admissionPolicy.newAdmissionFunc, grants.StatusBuilder.ClosedReason */
 #ifndef NO_QUARANTINE
 #define CLOSED(m,nn) (M[m].quarantine && !longAgo && REC(M[m].c[nn])==0)
 #else
@@ -351,7 +351,7 @@ inline checkI3(map) {
 	 resting = resting & ~((AT(map,1)!=0 -> 7 : 0)|(AT(map,2)!=0 -> 56 : 0))
 }
 #define ADOPTS(m) (M[m].quarantine && !longAgo)
-/* go: allocator.Allocator.updatePoolStatus */
+/* go: allocator.statusWriter.updatePoolStatus */
 #ifndef POOLS
 #define MERGED(m,was,new) (new)
 #define PART(m,map) (map)
@@ -428,7 +428,7 @@ end:	do
 	:: d_step { M[m].turn==TURN && (BEHINDI(m,0) || BEHINDI(m,1)) && !STUCK(m,2,ip[0]) && !STUCK(m,3,ip[1]) -> printf("manager %d: the watch shows the IPAddresses\n",m); seeAddr(m,0); seeAddr(m,1); skip }
 
 	/* Takeover: the write, then the lists. A write on an older pool is refused, so that reading the pool and
-	 * writing it are one step. go: allocator.Allocator.takeOverPool, allocator.Allocator.fencePool */
+	 * writing it are one step. go: allocator.statusWriter.takeOverPool, allocator.statusWriter.fencePool */
 #ifndef NO_ORDER
 #define FENCES(m) (M[m].turn==IDLE && WORK && (!calm || turns || holder==ID(m) || holder==0))
 #define LISTS(m) (M[m].turn==FENCED)
@@ -465,7 +465,7 @@ end:	do
 #endif
 #endif
 
-	/* Plan and commit. go: allocator.Allocator.reconcileBatch, allocator.Allocator.commitGrants, allocator.Allocator.sendCommit */
+	/* Plan and commit. go: allocator.Allocator.reconcileBatch, allocator.statusWriter.commitGrants, allocator.statusWriter.sendCommit */
 	:: d_step { DUE(m) && WRITABLE(m) -> plan(m);
 		printf("manager %d: commits; in flight: 1 for uid %d, 2 for uid %d\n",m,AT(M[m].tried,1),AT(M[m].tried,2)); updateStatus(m); landed(m); skip }
 	:: d_step { DUE(m) && M[m].newest && LATER -> plan(m); M[m].attempt = true;
@@ -475,7 +475,7 @@ end:	do
 		landed(m);
 #endif
 		skip }
-	/* The answer was lost: a live read decides (R4). go: allocator.Allocator.sendCommit */
+	/* The answer was lost: a live read decides (R4). go: allocator.statusWriter.sendCommit */
 	:: d_step { M[m].attempt && M[m].newest -> printf("manager %d: sends its commit again\n",m); updateStatus(m); landed(m); skip }
 	:: d_step { M[m].attempt && !M[m].newest ->
 		if
@@ -491,7 +491,7 @@ end:	do
 		:: else -> printf("manager %d: sees that its turn is lost\n",m); loseTerm(m)
 		fi; skip }
 
-	/* What is granted is written. go: allocator.Allocator.dispatchJobs, allocator.Allocator.serveClaimant, claims.claimKind.NextServeStep */
+	/* What is granted is written. go: allocator.Allocator.dispatchJobs, allocator.claimantJobs.serveClaimant, claims.claimKind.NextServeStep */
 #ifndef NO_AGE
 #define YOUNG(m) !M[m].old
 #else
@@ -511,7 +511,7 @@ end:	do
 		M[m].jobU = AT(M[m].grant,2); M[m].jobA = 2; M[m].jobC = M[m].c[NAME(M[m].jobU)];
 		M[m].job = (REC(M[m].jobC)==2 -> CREATE : FIRST) }
 
-	/* The record, before anything else (R1). go: grants.WriteRecordStep, allocator.Allocator.patchClaimant */
+	/* The record, before anything else (R1). go: grants.WriteRecordStep, allocator.objectWriter.patchClaimant */
 	:: d_step { M[m].job==RECORD ->
 		printf("manager %d: records %d on claim uid %d: %d\n",m,M[m].jobA,M[m].jobU,M[m].jobC==claim[NAME(M[m].jobU)]);
 		n = NAME(M[m].jobU);
@@ -530,14 +530,14 @@ end:	do
 			:: else
 			fi
 #endif
-		:: else ->      /* go: allocator.Allocator.patchClaimant, allocator.Allocator.refreshClaimant */
+		:: else ->      /* go: allocator.objectWriter.patchClaimant, allocator.objectWriter.refreshClaimant */
 			seeClaim(m,n);
 			endJob(m)
 		fi; skip }
 	:: d_step { M[m].job==RECORD && LATER && M[m].jobC==claim[NAME(M[m].jobU)] ->
 		lates--; air = recording; printf("manager %d: records %d on claim uid %d, without an answer\n",m,M[m].jobA,M[m].jobU); airU = M[m].jobU; airA = M[m].jobA; airOld = M[m].jobC; ENDSGRANT(m); endJob(m) }
 
-	/* The IPAddress. go: allocator.Allocator.createAddress */
+	/* The IPAddress. go: allocator.objectWriter.createAddress */
 	:: d_step { M[m].job==CREATE -> printf("manager %d: creates IPAddress %d of uid %d: %d\n",m,M[m].jobA,M[m].jobU,ip[NAME(M[m].jobU)]==0); makeIP(M[m].jobU,M[m].jobA); n = NAME(M[m].jobU); seeAddr(m,n);
 #ifndef NO_RECORD_FIRST
 		endJob(m)
@@ -577,7 +577,7 @@ end:	do
 		seeAddr(m,n); skip }
 
 	/* Release: only while a live read shows the pool as this manager wrote it (R6).
-	 * go: allocator.Allocator.dispatchJobs, allocator.Allocator.releaseClaimant */
+	 * go: allocator.Allocator.dispatchJobs, allocator.claimantJobs.releaseClaimant */
 #ifndef NO_LIVE_POOL
 #define OWNS(m) STILL(m)
 #else
@@ -595,7 +595,7 @@ end:	do
 	/* go: blocks.allocationKind.NextReleaseStep */
 	:: d_step { RELEASES(m,1) -> printf("manager %d: reads the pool, begins to release name 1\n",m); M[m].job = (ISBLOCK(2) -> LETGO : REMOVE); M[m].jobC = M[m].c[1]; M[m].jobU = UID(M[m].c[1]);
 		M[m].jobA = (OWNER(M[m].i[1])==UID(M[m].c[1]) -> ADDR(M[m].i[1]) : 0) }
-	/* go: claims.claimKind.NextReleaseStep, grants.RemoveAddressStep, allocator.Allocator.deleteAddress, allocator.Allocator.verifyAddressGone */
+	/* go: claims.claimKind.NextReleaseStep, grants.RemoveAddressStep, allocator.objectWriter.deleteAddress, allocator.objectWriter.verifyAddressGone */
 	:: d_step { M[m].job==REMOVE ->
 		n = NAME(M[m].jobU); x = IP(M[m].jobU,M[m].jobA);
 		printf("manager %d: sees to it that IPAddress of uid %d is gone: %d\n",m,M[m].jobU,ip[n]==x || OWNER(ip[n])!=M[m].jobU);
@@ -642,7 +642,7 @@ end:	do
 
 #ifndef NO_VOID
 	/* An IPAddress without a claim: void if a live read proves it (R2).
-	 * go: allocator.Allocator.runOrphanJob, allocator.Allocator.resolveOrphan */
+	 * go: allocator.addressJobs.runOrphanJob, allocator.addressJobs.resolveOrphan */
 #define STRAYS(m,nn) (MAYWORK(m) && STRAY(m,nn) && !ADOPTABLE(m,nn) && (restores==0 || CONTESTED(m,nn)))
 /* go: grants.Inventory.IsOrphanConflicting, grants.Inventory.NextOrphanCheck */
 #define CONTESTED(m,nn) (M[m].c[nn]!=0 || !MINE(m,nn,ADDR(M[m].i[nn])))

@@ -175,7 +175,7 @@ end:	do
 		fi;
 		printf("source: grants %d to claim 3\n",i); hasS[ON_SOURCE] = i; checkGrant(ON_SOURCE,hasS[ON_SOURCE]) }
 #ifdef BLOCKS
-	/* Its Cluster is gone, and was seen alive. go: allocator.Allocator.sweepOrphans, allocator.Allocator.checkOrphanedClaimant */
+	/* Its Cluster is gone, and was seen alive. go: allocator.ownerSweeper.sweepOrphans, allocator.ownerSweeper.checkOrphanedClaimant */
 	:: d_step { clusterS==NONE && hereS[1] && !away[1] -> printf("source: deletes block 1 for want of its Cluster\n"); hereS[1] = false; hasS[1] = 0 }
 	:: d_step { clusterS==NONE && hereS[2] && !away[2] -> printf("source: deletes block 2 for want of its Cluster\n"); hereS[2] = false; hasS[2] = 0 }
 	:: d_step { clusterS==NONE && hereS[3] && !away[3] -> printf("source: deletes block 3 for want of its Cluster\n"); hereS[3] = false; hasS[3] = 0 }
@@ -209,7 +209,7 @@ end:	do
 proctype target() {
 	byte i;
 end:	do
-	/* go: allocator.Allocator.checkArrival, allocator.Allocator.recordArrival */
+	/* go: allocator.arrivalChecker.checkArrival, allocator.poolMetadata.recordArrival */
 	:: d_step { poolT && fromElsewhere && PROVEN -> printf("target: knows that all is here\n"); fromElsewhere = false;
 #ifndef NO_LIST_AFTER
 		listed = false
@@ -217,7 +217,7 @@ end:	do
 		listed = true
 #endif
 		}
-	/* go: allocator.Allocator.takeOverPool */
+	/* go: allocator.statusWriter.takeOverPool */
 	:: d_step { poolT && !listed -> printf("target: lists what is in use\n");
 		listed = true; knownT = BIT(hasT[1]) | BIT(hasT[2]) | BIT(hasT[3]) | BIT(hasT[4]) }
 	/* go: grants.Planner.PlanGrants, grants.Quarantine.IsQuarantined */

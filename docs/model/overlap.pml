@@ -79,17 +79,17 @@ end:	do
 		printf("older: is shown the younger one, which yields to %d, in flight %d\n",yields,flyY);
 		surveyed = (UNSEEN(sawFlyY,flyY,sawY,goneY) -> 0 : surveyed); sawYields = yields; sawFlyY = flyY }
 	:: d_step { sawY!=hasY -> printf("older: is shown what the younger one has: %d\n",hasY); goneY = (sawY!=0 -> sawY : goneY); sawY = hasY }
-	/* go: allocator.Allocator.rangesToExclude, allocator.Allocator.surveyPool */
+	/* go: allocator.rangeExcluder.rangesToExclude, allocator.rangeExcluder.surveyPool */
 	:: d_step { YIELDED && SHARES(genE) && !SURVEYED -> printf("older: lists what the younger one has: %d\n",hasY);
 		goneY = (sawY!=0 && sawY!=hasY -> sawY : goneY); sawY = hasY; surveyed = genE }
-	/* go: grants.Planner.PlanGrants, allocator.Allocator.commitGrants */
+	/* go: grants.Planner.PlanGrants, allocator.statusWriter.commitGrants */
 	:: d_step { SHARES(genE) && FENCED && YIELDED && SURVEYED && sawY==0 && sawFlyY==0 && flyE==0 && hasE==0 && nextE<=CLAIMS ->
 		printf("older: grants the address to its claim %d\n",nextE); checkE(); flyE = nextE; nextE++ }
-	/* go: allocator.Allocator.serveClaimant */
+	/* go: allocator.claimantJobs.serveClaimant */
 	:: d_step { flyE!=0 && hasE!=flyE -> printf("older: writes claim %d\n",flyE); hasE = flyE }
 	/* go: grants.PoolState.confirmGrant */
 	:: d_step { flyE!=0 && hasE==flyE && newestE -> printf("older: confirms the grant of claim %d\n",flyE); flyE = 0 }
-	/* go: allocator.Allocator.releaseClaimant */
+	/* go: allocator.claimantJobs.releaseClaimant */
 	:: d_step { flyE==0 && hasE!=0 -> printf("older: claim %d is deleted\n",hasE); hasE = 0 }
 	od
 }
@@ -97,7 +97,7 @@ end:	do
 /* ---------------------------------------------------------------------------------------- the younger pool */
 
 /* Its word stays on record while the older pool is not known in a later generation, and then until that has nothing of this pool's.
- * go: allocator.Allocator.excludeSharedRanges, allocator.Allocator.rangesUsedByOlderPool, allocator.withLatestGeneration */
+ * go: allocator.rangeExcluder.excludeSharedRanges, allocator.rangeExcluder.rangesUsedByOlderPool, allocator.withLatestGeneration */
 #ifndef NO_WORD
 #define OUTSTANDING (yields!=0 && sawGen<=yields)
 #else
@@ -123,22 +123,22 @@ end:	do
 		printf("younger: is shown the older one, generation %d, in flight %d\n",gen,flyE);
 		listed = (sawGen==gen && listed && !UNSEEN(sawFlyE,flyE,sawE,goneE)); sawGen = gen; sawFlyE = flyE }
 	:: d_step { sawE!=hasE -> printf("younger: is shown what the older one has: %d\n",hasE); goneE = (sawE!=0 -> sawE : goneE); sawE = hasE }
-	/* go: allocator.Allocator.rangesUsedByOlderPool, allocator.Allocator.surveyPool, grants.Overlap.UsedRangesIn */
+	/* go: allocator.rangeExcluder.rangesUsedByOlderPool, allocator.rangeExcluder.surveyPool, grants.Overlap.UsedRangesIn */
 	:: d_step { !SHARES(sawGen) && !OUTSTANDING && !LISTED -> printf("younger: lists what the older one has: %d\n",hasE);
 		goneE = (sawE!=0 && sawE!=hasE -> sawE : goneE); sawE = hasE; listed = true }
-	/* go: grants.StatusBuilder.FillStatus, allocator.Allocator.commitGrants */
+	/* go: grants.StatusBuilder.FillStatus, allocator.statusWriter.commitGrants */
 	:: d_step { yields!=SAYS -> printf("younger: commits that it yields to %d\n",SAYS); yields = SAYS }
-	/* go: grants.Planner.PlanGrants, allocator.Allocator.commitGrants */
+	/* go: grants.Planner.PlanGrants, allocator.statusWriter.commitGrants */
 	:: d_step { OPEN && sawE==0 && sawFlyE==0 && flyY==0 && hasY==0 && nextY<=CLAIMS ->
 		printf("younger: grants the address to its claim %d\n",nextY); checkY(); yields = SAYS; flyY = nextY; nextY++ }
-	/* go: allocator.Allocator.serveClaimant */
+	/* go: allocator.claimantJobs.serveClaimant */
 	:: d_step { flyY!=0 && hasY!=flyY -> printf("younger: writes claim %d\n",flyY); hasY = flyY }
 	/* go: grants.PoolState.confirmGrant */
 	:: d_step { flyY!=0 && hasY==flyY -> printf("younger: confirms the grant of claim %d\n",flyY); flyY = 0 }
-	/* go: allocator.Allocator.releaseClaimant */
+	/* go: allocator.claimantJobs.releaseClaimant */
 	:: d_step { flyY==0 && hasY!=0 -> printf("younger: claim %d is deleted\n",hasY); hasY = 0 }
 #if TAKEOVERS
-	/* Of its own pool another manager knows all, of the older one whatever was there once. go: allocator.Allocator.takeOverPool */
+	/* Of its own pool another manager knows all, of the older one whatever was there once. go: allocator.statusWriter.takeOverPool */
 	:: d_step { takeovers>0 && sawGen>0 -> printf("younger: another manager takes over, which knows generation %d\n",sawGen-1);
 		takeovers--; sawGen--; sawFlyE = flyAt[sawGen]; sawE = 0; goneE = 0; listed = false }
 	:: d_step { takeovers>0 -> printf("younger: another manager takes over, which knows the same generation\n");

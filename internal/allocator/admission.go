@@ -6,44 +6,47 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ending"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
+// admissionPolicy decides whether a claimant may be served, or released, before the plan is made. It reads the caches,
+// and writes nothing.
+type admissionPolicy struct {
+	*Options
+	scope    *servedScope
+	overlaps *overlapIndex
+	lookups  *cacheLookups
+	machines *machineLookups
+}
+
 // newAdmissionFunc returns the rules that decide on a claim before an address is chosen for it, and that record each
 // decision in m. They read from caches, once per Cluster and namespace.
-func (a *Allocator) newAdmissionFunc(ctx context.Context, m *grants.PoolState, now time.Time) grants.AdmissionFunc {
-	return m.Conditions.RecordingAdmission(a.admissionRules(ctx, m, now))
+func (ap *admissionPolicy) newAdmissionFunc(ctx context.Context, m *grants.PoolState, now time.Time) grants.AdmissionFunc {
+	return m.Conditions.RecordingAdmission(ap.admissionRules(ctx, m, now))
 }
 
 // newReleaseAdmissionFunc returns the rules that decide on the release of a deleted claimant, and that record each
 // decision in m. They read each Cluster once, however many claimants it has.
-func (a *Allocator) newReleaseAdmissionFunc(ctx context.Context, m *grants.PoolState) grants.AdmissionFunc {
-	clusters := a.newClusterLookup(ctx)
-	return m.Conditions.RecordingAdmission(func(c *grants.Claimant) grants.AdmissionResult { return a.admitRelease(m, c, clusters) })
+func (ap *admissionPolicy) newReleaseAdmissionFunc(ctx context.Context, m *grants.PoolState) grants.AdmissionFunc {
+	clusters := ap.lookups.newClusterLookup(ctx)
+	return m.Conditions.RecordingAdmission(func(c *grants.Claimant) grants.AdmissionResult { return ap.admitRelease(m, c, clusters) })
 }
 
 // admissionRules returns the rules of newAdmissionFunc without the recording: they change nothing. Results that are the
 // same for all claimants are computed once, for the first claimant.
-func (a *Allocator) admissionRules(ctx context.Context, m *grants.PoolState, now time.Time) grants.AdmissionFunc {
-	clusters := a.newClusterLookup(ctx)
+func (ap *admissionPolicy) admissionRules(ctx context.Context, m *grants.PoolState, now time.Time) grants.AdmissionFunc {
+	clusters := ap.lookups.newClusterLookup(ctx)
 	namespaces := map[string]*grants.Refusal{}
 	direct, indirect := m.Base.DirectClaimRefusal(), m.Base.MirroredClaimRefusal()
 	closed := sync.OnceValue(func() *grants.Refusal { return closedPoolRefusal(m, now) })
 	return func(c *grants.Claimant) grants.AdmissionResult {
-		if a.shouldIgnoreClaimant(c) {
-			return grants.AdmissionResult{Wait: true, Quiet: a.isForOtherManager(c)}
+		if ap.scope.shouldIgnoreClaimant(c) {
+			return grants.AdmissionResult{Wait: true, Quiet: ap.scope.isForOtherManager(c)}
 		}
 		var out grants.AdmissionResult
 		if c.Cluster.Name != "" {
@@ -78,7 +81,7 @@ func (a *Allocator) admissionRules(ctx context.Context, m *grants.PoolState, now
 			return out
 		}
 		if c.ChildPool != nil {
-			if out.Refusal = a.refusalForBlock(m, c); out.Refusal != nil {
+			if out.Refusal = ap.refusalForBlock(m, c); out.Refusal != nil {
 				return out
 			}
 		}
@@ -86,30 +89,22 @@ func (a *Allocator) admissionRules(ctx context.Context, m *grants.PoolState, now
 			out.Refusal = indirect
 			return out
 		}
-		if c.ChildPool != nil && c.ChildPool.Kind == v1alpha1.GlobalNetworkPoolKind && c.Owner.Namespace == a.BlockNamespace {
+		if c.ChildPool != nil && c.ChildPool.Kind == v1alpha1.GlobalNetworkPoolKind && c.Owner.Namespace == ap.BlockNamespace {
 			return out // a user who may create a global pool is no tenant
 		}
 		if global, ok := m.Base.Pool.(*v1alpha1.GlobalNetworkPool); ok {
 			refusal, known := namespaces[c.Owner.Namespace]
 			if !known {
-				refusal = a.refusalForNamespace(ctx, global, c.Owner.Namespace)
+				refusal = ap.lookups.refusalForNamespace(ctx, global, c.Owner.Namespace)
 				namespaces[c.Owner.Namespace] = refusal
 			}
 			out.Refusal = refusal
 		}
 		if out.Refusal == nil {
-			return a.admitByMachine(m, c, out)
+			return ap.machines.admitByMachine(m, c, out)
 		}
 		return out
 	}
-}
-
-// deletingPoolMessage returns the message for claims of a pool that is being deleted.
-func deletingPoolMessage(pool v1alpha1.Pool) string {
-	if source := grants.MirroredPoolName(pool); source != "" {
-		return fmt.Sprintf("the pool is being deleted, and is made again for %s when all of its addresses are released; use another pool until then", source)
-	}
-	return "the pool is being deleted; use another pool"
 }
 
 // closedPoolRefusal returns the refusal for all claims to which the pool grants nothing new; nil means that it grants.
@@ -128,100 +123,46 @@ func closedPoolRefusal(m *grants.PoolState, now time.Time) *grants.Refusal {
 	return grants.PoolNotReady("%s grants nothing now (%s): %s", m.Base.Key, reason, message)
 }
 
-// shouldIgnoreClaimant reports whether this manager does nothing for a claimant: it is paused, or another manager's.
-func (a *Allocator) shouldIgnoreClaimant(c *grants.Claimant) bool {
-	return c.Paused || a.isForOtherManager(c)
-}
-
-// isForOtherManager reports whether a claimant is another manager's: by its watch-filter label, or because it is an
-// IPLease and this manager serves no leases.
-func (a *Allocator) isForOtherManager(c *grants.Claimant) bool {
-	return (a.WatchFilter != "" && c.WatchLabel != a.WatchFilter) || (a.WithoutLeases && c.Owner.Kind == v1alpha1.IPLeaseKind)
-}
-
-// clusterObservation is the result of reading a Cluster.
-type clusterObservation struct {
-	state grants.ClusterState
-	// uid is the UID of the Cluster while it keeps what it owns; empty if the Cluster is gone, or was not read.
-	uid types.UID
-	// ownerSeen is how the Cluster was seen, as the owner of IPAllocations.
-	ownerSeen grants.OwnerSeen
-}
-
-// clusterLookup returns the observation of a Cluster.
-type clusterLookup func(types.NamespacedName) clusterObservation
-
-// newClusterLookup returns a lookup that reads each Cluster once.
-func (a *Allocator) newClusterLookup(ctx context.Context) clusterLookup {
-	seen := map[types.NamespacedName]clusterObservation{}
-	return func(key types.NamespacedName) clusterObservation {
-		c, ok := seen[key]
-		if !ok {
-			c = a.lookUpCluster(ctx, key)
-			seen[key] = c
-		}
-		return c
+// deletingPoolMessage returns the message for claims of a pool that is being deleted.
+func deletingPoolMessage(pool v1alpha1.Pool) string {
+	if source := grants.MirroredPoolName(pool); source != "" {
+		return fmt.Sprintf("the pool is being deleted, and is made again for %s when all of its addresses are released; use another pool until then", source)
 	}
+	return "the pool is being deleted; use another pool"
 }
 
-// lookUpCluster reads a Cluster from the cache. Both spec.paused and the annotation pause it, as required by the
-// [IPAM provider contract] of Cluster API.
-//
-// [IPAM provider contract]: https://cluster-api.sigs.k8s.io/developer/providers/contracts/ipam
-func (a *Allocator) lookUpCluster(ctx context.Context, key types.NamespacedName) clusterObservation {
-	if a.Namespace != "" && key.Namespace != a.Namespace {
-		return clusterObservation{state: grants.ClusterReady} // out of view: a block may be for a Cluster of any namespace
-	}
-	cluster := &clusterv1.Cluster{}
-	err := a.Client.Get(ctx, key, cluster)
+// refusalForBlock returns why a block for a pool is refused; nil means that it may be granted. The kind applies the
+// rules that depend on the parent alone.
+func (ap *admissionPolicy) refusalForBlock(m *grants.PoolState, c *grants.Claimant) *grants.Refusal {
+	child := *c.ChildPool
+	declaration := ap.overlaps.declarationFor(child)
 	switch {
-	case apierrors.IsNotFound(err):
-		return clusterObservation{state: grants.ClusterNotFound, ownerSeen: grants.OwnerNeverSeen}
-	case err != nil:
-		return clusterObservation{state: grants.ClusterUnknown}
+	case c.StatusHasAddress, c.HasRecord() && c.NextOwnerSeen(c.ObservedOwnerSeen) == grants.OwnerSeenPaused:
+		return nil // it has its block, also where its pool may have been moved
+	case child.Kind == v1alpha1.GlobalNetworkPoolKind && c.Owner.Namespace != ap.BlockNamespace:
+		return grants.AllocationFailed("the blocks of %s are in namespace %s, where the manager runs; the spec is immutable, so create the allocation there", child, ap.BlockNamespace)
+	case declaration.uid == "":
+		return grants.PoolNotReady("%s, which this block is for, does not exist", child)
+	case declaration.parent != m.Base.Key:
+		return grants.AllocationFailed("%s, which this block is for, is not carved from %s; create the allocation again with the right pools", child, m.Base.Key)
 	}
-	out := clusterObservation{state: grants.ClusterReady, uid: cluster.UID, ownerSeen: ownerSeenFromCluster(cluster, false)}
-	if annotations.IsPaused(cluster, cluster) {
-		out.state = grants.ClusterPaused
-	}
-	if ending.HasOnlyFinalizers(cluster, v1alpha1.TenantNetworkFinalizer) {
-		out.uid = "" // its machines are gone, and the garbage collector waits for the objects that it owns
-	}
-	return out
-}
-
-// refusalForNamespace returns why a global pool does not serve a namespace; nil means that it does.
-func (a *Allocator) refusalForNamespace(ctx context.Context, pool *v1alpha1.GlobalNetworkPool, namespace string) *grants.Refusal {
-	if pool.Spec.NamespaceSelector == nil {
-		return nil
-	}
-	selector, err := metav1.LabelSelectorAsSelector(pool.Spec.NamespaceSelector)
-	if err != nil {
-		return grants.PoolNotReady("spec.namespaceSelector of GlobalNetworkPool %s is invalid: %v", pool.Name, err)
-	}
-	ns := &metav1.PartialObjectMetadata{}
-	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	if err := a.Client.Get(ctx, types.NamespacedName{Name: namespace}, ns); err != nil {
-		return grants.AllocationFailed("the labels of namespace %s cannot be read: %v", namespace, err)
-	}
-	if !selector.Matches(labels.Set(ns.Labels)) {
-		return grants.AllocationFailed("GlobalNetworkPool %s does not serve namespace %s; label the namespace to match %s",
-			pool.Name, namespace, selector)
+	if _, problem := ap.overlaps.ancestors(child); problem != "" {
+		return grants.PoolNotReady("%s, which this block is for, cannot be served: %s", child, problem)
 	}
 	return nil
 }
 
 // admitRelease decides whether a deleted claimant may be released now: neither the claimant nor its pool nor its
 // Cluster is paused, and no consumer still uses the address. A Cluster that is gone does not block the release.
-func (a *Allocator) admitRelease(m *grants.PoolState, c *grants.Claimant, clusters clusterLookup) grants.AdmissionResult {
+func (ap *admissionPolicy) admitRelease(m *grants.PoolState, c *grants.Claimant, clusters clusterLookup) grants.AdmissionResult {
 	if c.InUse && !m.Inventory.HasUnpublishedGrant(c) {
 		return grants.AdmissionResult{Wait: true, Quiet: true} // a consumer's finalizer shows that; its end is an event
 	}
 	if m.Addresses.IsFinalizerHeld(c) {
-		return grants.AdmissionResult{Wait: true, Quiet: a.shouldIgnoreClaimant(c), FinalizerHeld: true} // its end is an event
+		return grants.AdmissionResult{Wait: true, Quiet: ap.scope.shouldIgnoreClaimant(c), FinalizerHeld: true} // its end is an event
 	}
-	if a.shouldIgnoreClaimant(c) || (m.Base.Pool != nil && annotations.HasPaused(m.Base.Pool)) {
-		return grants.AdmissionResult{Wait: true, Quiet: a.isForOtherManager(c)}
+	if ap.scope.shouldIgnoreClaimant(c) || (m.Base.Pool != nil && annotations.HasPaused(m.Base.Pool)) {
+		return grants.AdmissionResult{Wait: true, Quiet: ap.scope.isForOtherManager(c)}
 	}
 	if c.Cluster.Name == "" {
 		return grants.AdmissionResult{}
@@ -234,12 +175,4 @@ func (a *Allocator) admitRelease(m *grants.PoolState, c *grants.Claimant, cluste
 		return grants.AdmissionResult{Wait: true, OwnedByCluster: true}
 	}
 	return grants.AdmissionResult{}
-}
-
-// isOwnerOf reports whether the observed Cluster owns a deleted claim and exists, so that its machines use the address:
-// a user deleted the claim, or deleted the Cluster in the foreground. By itself the garbage collector deletes the claim
-// only after the Cluster is gone.
-func (k clusterObservation) isOwnerOf(c *grants.Claimant) bool {
-	owner := c.OwnerCluster()
-	return owner != "" && !c.Moved && owner == k.uid
 }

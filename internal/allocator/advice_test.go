@@ -279,7 +279,7 @@ func TestDisownedClaimIsReleased(t *testing.T) {
 	a := New(Options{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(cluster).Build()})
 	p := newTestPool(t, "10.0.0.1-10.0.0.2")
 	due := func() int {
-		out, _ := p.ListDueWrites(noon, 8, time.Minute, a.newAdmissionFunc(t.Context(), p, noon), a.newReleaseAdmissionFunc(t.Context(), p))
+		out, _ := p.ListDueWrites(noon, 8, time.Minute, a.admission.newAdmissionFunc(t.Context(), p, noon), a.admission.newReleaseAdmissionFunc(t.Context(), p))
 		return len(out.ReleaseClaimants)
 	}
 	c := observeClaim(p, "a", 0, ofCluster("k"), withRecordedAddress("10.0.0.1"), withDeletionTimestamp, ownedBy(clusterv1.ClusterKind, "k", "uid-k"))
@@ -349,7 +349,7 @@ func TestEmptyMirrorAdviceHelps(t *testing.T) {
 	refusalFor := func(addresses string, change ...func(*v1alpha1.NetworkPool)) string {
 		p := newMirrorPool(t, addresses, change...)
 		c := observeClaim(p, "c", 0, naming(mirrored))
-		_, refused := p.Planner.PlanGrants(noon, maxGrantsPerCommit, New(Options{}).newAdmissionFunc(t.Context(), p, noon))
+		_, refused := p.Planner.PlanGrants(noon, maxGrantsPerCommit, New(Options{}).admission.newAdmissionFunc(t.Context(), p, noon))
 		if refusal := refused[c]; refusal != nil {
 			return refusal.Message
 		}
@@ -400,16 +400,16 @@ func TestClaimIsServedWhenPausedClusterResumes(t *testing.T) {
 // served by a manager without --namespace (W29).
 func TestManagerWithoutNamespaceServesGlobalPools(t *testing.T) {
 	global := pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "g"}
-	if refusal := New(Options{Namespace: "ns"}).refusalIfUnserved(global, nil); refusal == nil || !strings.Contains(refusal.Message, "run a manager without --namespace for global pools") {
+	if refusal := New(Options{Namespace: "ns"}).scope.refusalIfUnserved(global, nil); refusal == nil || !strings.Contains(refusal.Message, "run a manager without --namespace for global pools") {
 		t.Errorf("%+v", refusal)
 	}
-	if refusal := New(Options{}).refusalIfUnserved(global, nil); refusal != nil {
+	if refusal := New(Options{}).scope.refusalIfUnserved(global, nil); refusal != nil {
 		t.Errorf("%+v", refusal)
 	}
-	if refusal := New(Options{}).refusalIfUnserved(mirrorKey, nil); refusal == nil || !strings.Contains(refusal.Message, "add the component in-cluster-pools, or hand the pools back") {
+	if refusal := New(Options{}).scope.refusalIfUnserved(mirrorKey, nil); refusal == nil || !strings.Contains(refusal.Message, "add the component in-cluster-pools, or hand the pools back") {
 		t.Errorf("%+v", refusal)
 	}
-	if refusal := New(Options{InClusterPools: true}).refusalIfUnserved(mirrorKey, nil); refusal != nil {
+	if refusal := New(Options{InClusterPools: true}).scope.refusalIfUnserved(mirrorKey, nil); refusal != nil {
 		t.Errorf("%+v", refusal)
 	}
 }
@@ -418,18 +418,18 @@ func TestManagerWithoutNamespaceServesGlobalPools(t *testing.T) {
 // block is created again with the right pools (W29).
 func TestBlockWithRightPoolsIsGranted(t *testing.T) {
 	a := New(Options{ManagerID: "me", Recorder: events.NewFakeRecorder(9)})
-	a.publishDeclaration(newChildPool(t, func(o *v1alpha1.NetworkPool) { carvedOf(o, "another") }).Base.Pool)
+	a.relations.publishDeclaration(newChildPool(t, func(o *v1alpha1.NetworkPool) { carvedOf(o, "another") }).Base.Pool)
 	right := newChildPool(t).Base.Pool.DeepCopyObject().(*v1alpha1.NetworkPool)
 	right.Name, right.UID = "right", "right-uid"
-	a.publishDeclaration(right)
+	a.relations.publishDeclaration(right)
 	p := newTestPool(t, "10.0.0.0-10.0.0.15", func(o *v1alpha1.NetworkPool) {
 		o.Name, o.UID, o.Spec.AllocateReservedIPAddresses, o.Spec.Carvable = siteKey.Name, "site-uid", true, &v1alpha1.Carvable{}
 	})
 	p.Base.Key = siteKey
-	a.publishDeclaration(p.Base.Pool)
+	a.relations.publishDeclaration(p.Base.Pool)
 	refusalFor := func(o *v1alpha1.IPAllocation) string {
 		p.ObserveClaimant(blocks.NewClaimant(o))
-		if refusal := a.admissionRules(t.Context(), p, noon)(p.Claimants.ByUID[o.UID]).Refusal; refusal != nil {
+		if refusal := a.admission.admissionRules(t.Context(), p, noon)(p.Claimants.ByUID[o.UID]).Refusal; refusal != nil {
 			return refusal.Message
 		}
 		return ""

@@ -8,22 +8,22 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// maxNamedClusters is how many Clusters of its namespace a pool names. One would do: clusterctl moves all of them, and
-// unpauses none before everything is there. With a few, the deletion of one costs no write.
-const maxNamedClusters = 4
+// arrivalChecker opens a pool that was moved or restored when everything that came along with it has arrived (R10).
+type arrivalChecker struct {
+	*Options
+	status   *statusWriter
+	metadata *poolMetadata
+}
 
 // checkArrival checks whether everything that came, or comes, along with a pool has arrived (R10). clusterctl creates
 // Clusters paused, and unpauses them when everything else is there; a restore is expected to do the same. So the proof
@@ -31,11 +31,11 @@ const maxNamedClusters = 4
 // proof is read live, and what is in use is listed after that. The pool needs that list from the first missing proof
 // until a list has succeeded: the proof may be on record by then, by this manager or by hand. A write that the API
 // server refuses for good leaves the pool closed, and the rest of the reconcile goes on.
-func (a *Allocator) checkArrival(ctx context.Context, p *grants.Pool) error {
-	now := a.now()
+func (ac *arrivalChecker) checkArrival(ctx context.Context, p *grants.Pool) error {
+	now := ac.now()
 	m := p.Lock()
-	m.Quarantine.BeginQuarantine(now, a.Quarantine)
-	m.Quarantine.ExtendQuarantine(now, a.Quarantine)
+	m.Quarantine.BeginQuarantine(now, ac.Quarantine)
+	m.Quarantine.ExtendQuarantine(now, ac.Quarantine)
 	quiet := !m.Quarantine.Until.After(now)
 	base, came := m.Base.Pool, m.Quarantine.HasOtherManagementCluster()
 	needsProof := m.Quarantine.Arrival.NeedsListing || m.Quarantine.Arrival.MissingProof != ""
@@ -47,13 +47,13 @@ func (a *Allocator) checkArrival(ctx context.Context, p *grants.Pool) error {
 	}
 	missing := ""
 	if arrives {
-		missing = missingArrivalProof(ctx, a.Client, base, came)
+		missing = missingArrivalProof(ctx, ac.Client, base, came)
 	}
 	needsProof = needsProof || missing != "" || (arrives && came)
 	proven := needsProof && missing == "" && (quiet || !came)
 	if proven && arrives {
 		timedCtx, cancel := withRequestTimeout(ctx)
-		missing = missingArrivalProof(timedCtx, a.Live, base, came)
+		missing = missingArrivalProof(timedCtx, ac.Live, base, came)
 		cancel()
 	}
 	m = p.Lock()
@@ -62,7 +62,7 @@ func (a *Allocator) checkArrival(ctx context.Context, p *grants.Pool) error {
 	if !proven || missing != "" {
 		return nil
 	}
-	err := a.openPool(ctx, p, base, came)
+	err := ac.openPool(ctx, p, base, came)
 	if !term.IsPermanentRefusal(err) {
 		return err
 	}
@@ -72,20 +72,6 @@ func (a *Allocator) checkArrival(ctx context.Context, p *grants.Pool) error {
 		"change the quota, policy or right that refuses it", err))
 	m.Quarantine.Arrival.RetryAfter = now.Add(openRetryDelay)
 	return nil
-}
-
-// openRetryDelay is how long a pool waits after the API server refused the write that opens it.
-const openRetryDelay = time.Minute
-
-// openPool records that everything that came along with a pool has arrived, and lists what is in use: the list begins
-// after the proof.
-func (a *Allocator) openPool(ctx context.Context, p *grants.Pool, base v1alpha1.Pool, came bool) error {
-	if came {
-		if err := a.recordArrival(ctx, p, base); err != nil {
-			return err
-		}
-	}
-	return a.takeOverPool(ctx, p)
 }
 
 // missingArrivalProof returns what is missing as a proof that everything that came along with a pool has arrived; empty
@@ -115,59 +101,16 @@ func missingArrivalProof(ctx context.Context, from client.Reader, pool v1alpha1.
 	return fmt.Sprintf("the pool was moved or restored, and no Cluster that was with it (%s) is here: what has its addresses may still arrive; resume the move or the restore", strings.Join(named, ", ")) + open
 }
 
-// recordArrival records that this management cluster serves a pool that came from another one.
-func (a *Allocator) recordArrival(ctx context.Context, p *grants.Pool, base v1alpha1.Pool) error {
-	next := base.DeepCopyObject().(v1alpha1.Pool)
-	marks := next.GetAnnotations()
-	marks[v1alpha1.ManagementClusterAnnotation] = a.ManagementCluster
-	delete(marks, incluster.MovedFromAnnotation) // it is about another cluster
-	next.SetAnnotations(marks)
-	ctx, cancel := withRequestTimeout(ctx)
-	defer cancel()
-	err := a.Client.Patch(ctx, next, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
-	switch {
-	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		return errPoolGone // the watch brings the newer pool
-	case err != nil:
-		return fmt.Errorf("noting on %s that it has arrived: %w", p.Key, err)
-	}
-	log.FromContext(ctx).Info("Everything that came along with the pool has arrived", "pool", p.Key.String())
-	m := p.Lock()
-	defer m.Unlock()
-	m.SetBasePool(next)
-	return nil
-}
+// openRetryDelay is how long a pool waits after the API server refused the write that opens it.
+const openRetryDelay = time.Minute
 
-// nextClustersAnnotation returns the Clusters of its namespace that a pool should name, comma-separated, if it names
-// others; empty means no change. Where there are no Clusters the pool keeps the names that it has: in the middle of a
-// move the Clusters are gone.
-func (a *Allocator) nextClustersAnnotation(ctx context.Context, pool v1alpha1.Pool) string {
-	if pool.GetNamespace() == "" || a.ManagementCluster == "" {
-		return ""
-	}
-	named := clustersFromAnnotation(pool)
-	kept := slices.DeleteFunc(slices.Clone(named), func(name string) bool {
-		return apierrors.IsNotFound(a.Client.Get(ctx, client.ObjectKey{Namespace: pool.GetNamespace(), Name: name}, &clusterv1.Cluster{}))
-	})
-	if len(kept) >= maxNamedClusters {
-		return ""
-	}
-	clusters := &clusterv1.ClusterList{}
-	if err := a.Client.List(ctx, clusters, client.InNamespace(pool.GetNamespace())); err != nil || len(clusters.Items) == 0 {
-		return ""
-	}
-	slices.SortFunc(clusters.Items, func(a, b clusterv1.Cluster) int { return cmp.Compare(a.Name, b.Name) })
-	for i := range clusters.Items {
-		if name := clusters.Items[i].Name; len(kept) < maxNamedClusters && !slices.Contains(kept, name) {
-			kept = append(kept, name)
+// openPool records that everything that came along with a pool has arrived, and lists what is in use: the list begins
+// after the proof.
+func (ac *arrivalChecker) openPool(ctx context.Context, p *grants.Pool, base v1alpha1.Pool, came bool) error {
+	if came {
+		if err := ac.metadata.recordArrival(ctx, p, base); err != nil {
+			return err
 		}
 	}
-	if slices.Equal(kept, named) {
-		return ""
-	}
-	return strings.Join(kept, ",")
-}
-
-func clustersFromAnnotation(pool v1alpha1.Pool) []string {
-	return strings.FieldsFunc(pool.GetAnnotations()[v1alpha1.ClustersAnnotation], func(r rune) bool { return r == ',' || r == ' ' })
+	return ac.status.takeOverPool(ctx, p)
 }

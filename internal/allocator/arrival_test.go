@@ -99,12 +99,12 @@ func TestArrivedPoolIsListedBeforeItOpens(t *testing.T) {
 				Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.AdoptingReason, LastTransitionTime: metav1.NewTime(noon),
 			}}
 			lists.addServedClaim(pools.KeyForPool(o), "unseen", "10.0.0.1")
-			m := stateOfPool(a.getOrCreatePool(pools.KeyForPool(o)))
+			m := stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(o)))
 			m.Quarantine.ManagementCluster = "here"
 			m.SetBasePool(o)
 			m.Quarantine.Adopting, m.Record.Holder, m.Record.TakeoverChecked, m.Record.Term = true, true, true, 1
 			m.Quarantine.RestoreQuarantine(noon, a.Quarantine)
-			check := func() error { return a.checkArrival(t.Context(), grants.NewPool(m)) }
+			check := func() error { return a.arrivals.checkArrival(t.Context(), grants.NewPool(m)) }
 			if err := check(); err != nil || lists.lists > 0 {
 				t.Fatalf("%s: at first: %v, %d lists", tc.reason, err, lists.lists)
 			}

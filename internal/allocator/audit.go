@@ -97,11 +97,11 @@ func (f *auditFindings) addObject(a *Allocator, r grants.ResourceKind, o client.
 			return // the object attached to it shows what it has
 		}
 	}
-	key, _ := a.poolKeyForObject(r, o)
+	key, _ := a.scope.poolKeyForObject(r, o)
 	if key == (pools.Key{}) {
 		return
 	}
-	m := a.lockPool(key)
+	m := a.pools.lockPool(key)
 	defer m.Unlock()
 	switch k := r.(type) {
 	case grants.ClaimantKind:

@@ -39,7 +39,7 @@ func TestClosedBlockIsNotGrantedUnderInvalidSpec(t *testing.T) {
 	}
 	a := New(Options{ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
 	c := observeClaim(p, "c", 1, withRecordedAddress("10.0.0.9"))
-	if granted, _ := p.Planner.PlanGrants(noon, 9, a.admissionRules(t.Context(), p, noon)); granted > 0 {
+	if granted, _ := p.Planner.PlanGrants(noon, 9, a.admission.admissionRules(t.Context(), p, noon)); granted > 0 {
 		t.Errorf("%v is granted", p.Grants.ByClaimant[c.Owner.UID].Range)
 	}
 	if _, kept := p.Space.Layout.PinForClaim("x"); !kept {

@@ -37,7 +37,7 @@ func TestOneGrantIsOneCapacityEvent(t *testing.T) {
 			pool := &v1alpha1.NetworkPool{}
 			for i, allocated := range tc.steps {
 				next := commit(pool, allocated, noon.Add(time.Duration(i)*time.Hour))
-				a.reportCapacity(next, pool)
+				a.reports.reportCapacity(next, pool)
 				pool = next
 			}
 			var got []string

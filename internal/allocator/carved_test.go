@@ -164,7 +164,7 @@ func TestVerifyBlockReleasable(t *testing.T) {
 				r.Term = tt.term
 			}
 			a := New(Options{ManagerID: "me", Live: api, Lister: addresses(tt.lists), Clock: clocktesting.NewFakeClock(noon)})
-			if err := a.verifyBlockReleasable(t.Context(), grants.NewPool(p), r); (err == nil) != tt.may {
+			if err := a.requests.verifyBlockReleasable(t.Context(), grants.NewPool(p), r); (err == nil) != tt.may {
 				t.Errorf("%s: %v", tt.reason, err)
 			}
 			if loses := name == "AnotherHolder" || name == "AnotherTerm" || name == "StatusLost" || name == "AnotherPool"; p.Record.NeedsRevalidation != loses {

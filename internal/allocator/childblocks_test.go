@@ -185,7 +185,7 @@ func TestPlanBlocks(t *testing.T) {
 			}
 			a := New(Options{ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
 			p.Carved.ResetShortfall()
-			p.Planner.PlanGrants(noon, 9, a.admissionRules(t.Context(), p, noon))
+			p.Planner.PlanGrants(noon, 9, a.admission.admissionRules(t.Context(), p, noon))
 			p.Growth.PlanBlocks(noon, time.Minute)
 			if diff := cmp.Diff(tt.want, p.Carved.Decision); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tt.reason, diff)
@@ -396,22 +396,22 @@ func TestEndOfBlockEnqueuesChild(t *testing.T) {
 			}
 		},
 		"OurOwn": func(a *Allocator, o *v1alpha1.IPAllocation) {
-			p := a.getOrCreatePool(siteKey)
+			p := a.pools.getOrCreatePool(siteKey)
 			m := p.Lock()
 			c := *blocks.NewClaimant(o)
 			m.Unlock()
-			a.forgetClaimant(p, c)
+			a.feed.forgetClaimant(p, c)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := New(Options{ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
 			o := newBlock("pool-1", firstBlock)
 			a.ObserveObject(o)
-			site := a.lockPool(siteKey)
+			site := a.pools.lockPool(siteKey)
 			site.ForgetClaimant(o.UID)
 			site.Unlock()
 			end(a, o)
-			m := a.lockPool(testKey)
+			m := a.pools.lockPool(testKey)
 			defer m.Unlock()
 			if len(m.Carved.Blocks) > 0 {
 				t.Errorf("its pool has it still: %v", m.Carved.Blocks)
@@ -437,7 +437,7 @@ func (c *createRecorder) Create(_ context.Context, o client.Object, _ ...client.
 func TestBlockHasWatchLabel(t *testing.T) {
 	api := &createRecorder{}
 	a := New(Options{ManagerID: "me", Client: api, WatchFilter: "blue", Clock: clocktesting.NewFakeClock(noon)})
-	if err := a.createBlock(t.Context(), grants.NewPool(newChildPool(t)), grants.BlockRequest{Verb: carve.CreateBlock, Name: "pool-1"}); err != nil {
+	if err := a.requests.createBlock(t.Context(), grants.NewPool(newChildPool(t)), grants.BlockRequest{Verb: carve.CreateBlock, Name: "pool-1"}); err != nil {
 		t.Fatal(err)
 	}
 	if got := api.made[0].GetLabels()[clusterv1.WatchLabel]; got != "blue" {
@@ -479,7 +479,7 @@ func TestMayHaveBlock(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			a := New(Options{ManagerID: "me", Clock: clocktesting.NewFakeClock(noon), Recorder: events.NewFakeRecorder(9)})
-			a.publishDeclaration(newChildPool(t).Base.Pool)
+			a.relations.publishDeclaration(newChildPool(t).Base.Pool)
 			var change []func(*v1alpha1.NetworkPool)
 			if tt.site != nil {
 				change = append(change, tt.site)
@@ -488,12 +488,12 @@ func TestMayHaveBlock(t *testing.T) {
 				o.Name, o.UID, o.Spec.AllocateReservedIPAddresses = siteKey.Name, "site-uid", true
 			})...)
 			p.Base.Key = siteKey
-			a.publishDeclaration(p.Base.Pool)
+			a.relations.publishDeclaration(p.Base.Pool)
 			for _, o := range append(tt.others, tt.block) {
 				p.ObserveClaimant(blocks.NewClaimant(o))
 			}
 			c := p.Claimants.ByUID[tt.block.UID]
-			refusal := a.admissionRules(t.Context(), p, noon)(c).Refusal
+			refusal := a.admission.admissionRules(t.Context(), p, noon)(c).Refusal
 			if refusal == nil {
 				_, refusal = p.Planner.ChooseRange(c)
 			}
@@ -519,8 +519,8 @@ func TestGlobalChildIsNoTenant(t *testing.T) {
 	site := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: key.Name, UID: "site-uid", ResourceVersion: "10", Generation: 1}}
 	site.Spec.CIDR, site.Spec.Carvable = "10.0.0.0/24", &v1alpha1.Carvable{MaxBlocksPerNamespace: ptr.To[int32](1)}
 	site.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "a"}}
-	a.publishDeclaration(site)
-	m := a.lockPool(key)
+	a.relations.publishDeclaration(site)
+	m := a.pools.lockPool(key)
 	defer m.Unlock()
 	m.SetBasePool(site)
 	m.Record.Holder = true
@@ -528,10 +528,10 @@ func TestGlobalChildIsNoTenant(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		child := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Generation: 1}}
 		child.Spec.Carve = &v1alpha1.Carve{PoolRef: v1alpha1.PoolReference{Kind: key.Kind, Name: key.Name}, PrefixLength: 30}
-		a.publishDeclaration(child)
+		a.relations.publishDeclaration(child)
 		o := newBlock("", global(name))
 		m.ObserveClaimant(blocks.NewClaimant(o))
-		if refusal := a.admissionRules(t.Context(), m, noon)(m.Claimants.ByUID[o.UID]).Refusal; refusal != nil {
+		if refusal := a.admission.admissionRules(t.Context(), m, noon)(m.Claimants.ByUID[o.UID]).Refusal; refusal != nil {
 			t.Errorf("%s: %s", o.Name, refusal.Message)
 		}
 	}
@@ -564,13 +564,13 @@ func TestVerifyOwnerGone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := New(Options{ManagerID: "me", Client: clusterListAPI{}, Live: &childPoolAPI{pool: tt.pool}, Clock: clocktesting.NewFakeClock(noon)})
 			if tt.pool != nil {
-				a.publishDeclaration(tt.pool)
+				a.relations.publishDeclaration(tt.pool)
 			}
 			c := blocks.NewClaimant(newBlock("pool-1", firstBlock))
-			if gone, err := a.verifyOwnerGone(t.Context(), siteKey, c); gone != tt.gone || err != nil {
+			if gone, err := a.owners.verifyOwnerGone(t.Context(), siteKey, c); gone != tt.gone || err != nil {
 				t.Errorf("%q, %v", gone, err)
 			}
-			if found := a.newOwnerLookup(t.Context())(siteKey, c); (found == grants.OwnerSeenAlive) != (tt.gone == "") {
+			if found := a.lookups.newOwnerLookup(t.Context())(siteKey, c); (found == grants.OwnerSeenAlive) != (tt.gone == "") {
 				t.Errorf("the cache says %v", found)
 			}
 		})
@@ -611,10 +611,10 @@ func TestPoolIsSeenPausedWithItsNamespace(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			a := New(Options{ManagerID: "me", Client: tt.around, Clock: clocktesting.NewFakeClock(noon)})
-			a.publishDeclaration(newChildPool(t).Base.Pool)
+			a.relations.publishDeclaration(newChildPool(t).Base.Pool)
 			c := blocks.NewClaimant(newBlock("pool-1", firstBlock))
 			c.PublishedOwnerSeen = tt.published
-			if found := a.newOwnerLookup(t.Context())(siteKey, c); found != tt.found {
+			if found := a.lookups.newOwnerLookup(t.Context())(siteKey, c); found != tt.found {
 				t.Errorf("found %v, not %v", found, tt.found)
 			}
 		})
@@ -642,21 +642,21 @@ func TestChildEnqueuesOnlyItsParent(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		o := newChildPool(t).Base.Pool.DeepCopyObject().(*v1alpha1.NetworkPool)
 		o.Name, o.UID = name, types.UID(name)
-		a.publishDeclaration(o)
+		a.relations.publishDeclaration(o)
 	}
 	if diff := cmp.Diff(map[pools.Key]int{siteKey: 3}, woken); diff != "" {
 		t.Error(diff)
 	}
 	clear(woken)
-	a.withdrawDeclaration(siteKey) // the parent is unknown
+	a.relations.withdrawDeclaration(siteKey) // the parent is unknown
 	site := newTestPool(t, "10.0.0.0-10.0.0.15").Base.Pool.(*v1alpha1.NetworkPool)
 	site.Name = siteKey.Name
-	if a.publishDeclaration(site); len(woken) != 3 {
+	if a.relations.publishDeclaration(site); len(woken) != 3 {
 		t.Errorf("the parent wakes %v", woken)
 	}
 	site.Generation++
 	site.Spec.Carve = &v1alpha1.Carve{PoolRef: v1alpha1.PoolReference{Name: "a"}, PrefixLength: 30}
-	if a.publishDeclaration(site); len(woken) != 4 { // a circle ends
+	if a.relations.publishDeclaration(site); len(woken) != 4 { // a circle ends
 		t.Errorf("woken: %v", woken)
 	}
 }
@@ -686,19 +686,19 @@ func TestParentOfAnotherShardEnqueuesChildren(t *testing.T) {
 	woken := map[pools.Key]int{}
 	a := New(Options{ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
 	a.Start(t.Context(), func(key pools.Key) { woken[key]++ })
-	a.publishDeclaration(newChildPool(t).Base.Pool)
+	a.relations.publishDeclaration(newChildPool(t).Base.Pool)
 	site := newChildPool(t).Base.Pool.(*v1alpha1.NetworkPool)
 	carvedOf(site, "root")
 	site.Name, site.UID = siteKey.Name, "site-uid"
-	a.observePoolOnly(a.getOrCreatePool(siteKey), site, noon)
+	a.unserved.observePoolOnly(a.pools.getOrCreatePool(siteKey), site, noon)
 	clear(woken)
 	more := site.DeepCopy()
 	isOpen("site-1", "10.0.0.0/28")(more)
 	more.ResourceVersion = "11"
-	if a.observePoolOnly(a.getOrCreatePool(siteKey), more, noon); woken[testKey] != 1 {
+	if a.unserved.observePoolOnly(a.pools.getOrCreatePool(siteKey), more, noon); woken[testKey] != 1 {
 		t.Errorf("woken: %v", woken)
 	}
-	if got := a.parentForPool(newChildPool(t).Base.Pool); got.NetworkFor == nil || got.AddressBits != 32 {
+	if got := a.relations.parentForPool(newChildPool(t).Base.Pool); got.NetworkFor == nil || got.AddressBits != 32 {
 		t.Errorf("it knows %+v of its parent", got)
 	}
 }

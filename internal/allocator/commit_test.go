@@ -139,7 +139,7 @@ func TestCommit(t *testing.T) {
 			if tt.gone {
 				p.ForgetClaimant(c.Owner.UID)
 			}
-			err := a.commitGrants(t.Context(), grants.NewPool(p), p.PrepareCommit(a.now()))
+			err := a.status.commitGrants(t.Context(), grants.NewPool(p), p.PrepareCommit(a.now()))
 			if (err != nil) != (tt.fails || tt.want != nil) || (tt.want != nil && !errors.Is(err, tt.want)) {
 				t.Errorf("%s: error %v", tt.reason, err)
 			}
@@ -167,7 +167,7 @@ func TestCommitIsResentUnchanged(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.9")
 	observeClaim(p, "a", 0)
 	p.Planner.PlanGrants(noon, 9, admitAll)
-	if err := a.commitGrants(t.Context(), grants.NewPool(p), p.PrepareCommit(a.now())); err == nil {
+	if err := a.status.commitGrants(t.Context(), grants.NewPool(p), p.PrepareCommit(a.now())); err == nil {
 		t.Fatal("the commit is known to have landed")
 	}
 	first := api.sent
@@ -176,7 +176,7 @@ func TestCommitIsResentUnchanged(t *testing.T) {
 	edited.ResourceVersion, edited.DeletionTimestamp = "12", &metav1.Time{Time: noon}
 	p.RefreshBasePool(edited, "me", noon)
 	api.err = nil
-	if err := a.sendCommit(t.Context(), grants.NewPool(p)); err != nil {
+	if err := a.status.sendCommit(t.Context(), grants.NewPool(p)); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := api.sent.Status.Allocator.InFlight, first.Status.Allocator.InFlight; len(got) != 1 || got[0] != want[0] || api.sent.ResourceVersion != "10" {

@@ -182,13 +182,13 @@ func BenchmarkReconcile(b *testing.B) {
 
 // planUnderLock does what a reconcile does under the lock of a pool, and commits nothing.
 func planUnderLock(ctx context.Context, a *Allocator, m *grants.PoolState) {
-	admission := a.newAdmissionFunc(ctx, m, noon)
+	admission := a.admission.newAdmissionFunc(ctx, m, noon)
 	clear(m.Conditions.Unpublished)
 	a.planBatch(m, noon, admission)
 	m.Grants.EndBlockedGrants(admission)
-	m.Releases.CoolReleases(noon, a.newReleaseAdmissionFunc(ctx, m))
+	m.Releases.CoolReleases(noon, a.admission.newReleaseAdmissionFunc(ctx, m))
 	m.PrepareCommit(noon)
-	m.ListDueWrites(noon, grants.MaxJobs-m.Queues.ActiveJobs, a.OrphanGrace, admission, a.newReleaseAdmissionFunc(ctx, m))
+	m.ListDueWrites(noon, grants.MaxJobs-m.Queues.ActiveJobs, a.OrphanGrace, admission, a.admission.newReleaseAdmissionFunc(ctx, m))
 	m.Moves.UnfinishedMoves(noon, grants.MaxJobs-m.Queues.ActiveJobs)
 	m.NextWakeDelay(noon, 0)
 }

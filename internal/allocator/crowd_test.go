@@ -57,7 +57,7 @@ func TestFailingNamespacesLeaveRoom(t *testing.T) { // W31
 				o.Spec.CIDR = "10.0.0.0/16"
 				o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "us"}
 				key := pools.KeyForPool(o)
-				p := stateOfPool(a.getOrCreatePool(key))
+				p := stateOfPool(a.pools.getOrCreatePool(key))
 				p.SetBasePool(o)
 				p.Record.Holder, p.Record.TakeoverChecked = true, true
 				add := func(ns string, i int, at time.Time) *ipamv1.IPAddressClaim {

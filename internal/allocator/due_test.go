@@ -185,25 +185,25 @@ func TestFailedJobsEnqueueByOneRule(t *testing.T) {
 		"AClaim": func(a *Allocator, p *grants.PoolState) func() {
 			c := observeClaim(p, "a", 0)
 			fails := func(context.Context, *grants.Pool, grants.Claimant) error { return errRefused }
-			return func() { a.runClaimantJob(t.Context(), grants.NewPool(p), c.Owner.UID, serveJob, fails) }
+			return func() { a.jobs.runClaimantJob(t.Context(), grants.NewPool(p), c.Owner.UID, serveJob, fails) }
 		},
 		"AnIPAddressWithoutAClaim": func(a *Allocator, p *grants.PoolState) func() {
 			observeAddress(p, "a", "10.0.0.1", "gone")
 			o := p.Addresses.Orphans[types.NamespacedName{Namespace: "ns", Name: "a"}]
-			return func() { a.runOrphanJob(t.Context(), grants.NewPool(p), o.Address) }
+			return func() { a.addresses.runOrphanJob(t.Context(), grants.NewPool(p), o.Address) }
 		},
 		"TheEndOfAMove": func(a *Allocator, p *grants.PoolState) func() {
 			moved := movedAddress("a", "10.0.0.1")
 			p.ObserveAddress(moved)
 			p.Base.Pool.PoolStatus().Held = []v1alpha1.HeldRange{{First: "10.0.0.1", Last: "10.0.0.1", Reason: v1alpha1.MovedReason}}
 			p.Moves.UnfinishedMoves(noon, 9)
-			return func() { a.finishAddressMove(t.Context(), grants.NewPool(p), moved) }
+			return func() { a.addresses.finishAddressMove(t.Context(), grants.NewPool(p), moved) }
 		},
 		"ABlock": func(a *Allocator, p *grants.PoolState) func() {
 			p.Base.Pool.PoolSpec().Carve = &v1alpha1.Carve{PoolRef: v1alpha1.PoolReference{Name: "site"}, PrefixLength: 30}
 			r := grants.BlockRequest{Verb: carve.CreateBlock, Name: "pool-1"}
 			p.Carved.BeginBlockRequest(r)
-			return func() { a.runBlockRequest(t.Context(), grants.NewPool(p), r) }
+			return func() { a.requests.runBlockRequest(t.Context(), grants.NewPool(p), r) }
 		},
 	} {
 		for delay, wakes := range map[time.Duration]bool{time.Millisecond: false, time.Hour: true} {

@@ -136,12 +136,12 @@ func TestExcludeSharedRanges(t *testing.T) {
 			a := New(Options{Client: api, Live: api, Lister: lists, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
 			a.FencePools(t.Context(), []v1alpha1.Pool{tc.older.DeepCopy(), tc.younger.DeepCopy()})
 			for _, o := range []*v1alpha1.NetworkPool{tc.older, tc.younger} {
-				stateOfPool(a.getOrCreatePool(pools.KeyForPool(o))).SetBasePool(o.DeepCopy())
+				stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(o))).SetBasePool(o.DeepCopy())
 			}
-			p, q := stateOfPool(a.getOrCreatePool(pools.KeyForPool(tc.older))), stateOfPool(a.getOrCreatePool(pools.KeyForPool(tc.younger)))
-			a.updateOverlap(q)
-			a.excludeSharedRanges(t.Context(), grants.NewPool(p))
-			a.excludeSharedRanges(t.Context(), grants.NewPool(q))
+			p, q := stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(tc.older))), stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(tc.younger)))
+			a.relations.updateOverlap(q)
+			a.exclusions.excludeSharedRanges(t.Context(), grants.NewPool(p))
+			a.exclusions.excludeSharedRanges(t.Context(), grants.NewPool(q))
 			if free := grantableAddresses(p); !slices.Equal(free, tc.free) {
 				t.Errorf("%s: free are %v, not %v", tc.reason, free, tc.free)
 			}
@@ -157,9 +157,9 @@ func TestExcludeSharedRanges(t *testing.T) {
 			// W29: a manager serves the younger pool, and sets what it yields in its status.
 			served := tc.younger.DeepCopy()
 			served.ResourceVersion, served.Status.Yields = "11", q.Overlap.Yields
-			a.publishDeclaration(served)
+			a.relations.publishDeclaration(served)
 			q.SetBasePool(served)
-			a.excludeSharedRanges(t.Context(), grants.NewPool(p))
+			a.exclusions.excludeSharedRanges(t.Context(), grants.NewPool(p))
 			if free := grantableAddresses(p); p.Overlap.WaitMessage != "" || len(free) != 4 {
 				t.Errorf("%s: it waits when that is served: %q; free are %v", tc.reason, p.Overlap.WaitMessage, free)
 			}
@@ -205,15 +205,15 @@ func TestYieldedRangesAreGrantedAgain(t *testing.T) {
 			}
 			a := New(Options{Client: api, Live: api, Lister: lists, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
 			o := newNeighbour("younger", "10.0.0.3-10.0.0.4", time.Minute, withYieldStatus(older, tc.yielded), narrowed)
-			a.publishDeclaration(o)
-			p := stateOfPool(a.getOrCreatePool(pools.KeyForPool(o)))
+			a.relations.publishDeclaration(o)
+			p := stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(o)))
 			p.SetBasePool(o)
 			if tc.known != nil {
-				a.publishDeclaration(tc.known)
-				stateOfPool(a.getOrCreatePool(pools.KeyForPool(tc.known))).SetBasePool(tc.known)
+				a.relations.publishDeclaration(tc.known)
+				stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(tc.known))).SetBasePool(tc.known)
 			}
 			for range 2 { // the second run changes nothing
-				a.excludeSharedRanges(t.Context(), grants.NewPool(p))
+				a.exclusions.excludeSharedRanges(t.Context(), grants.NewPool(p))
 				reason, _ := p.Status.ClosedReason(noon)
 				if free := grantableAddresses(p); len(p.Overlap.Yields) != tc.yields || (reason == v1alpha1.OverlapReason) != tc.closed || !slices.Equal(free, tc.free) {
 					t.Errorf("%s: it yields to %v, is closed: %q, and has %v free", tc.reason, p.Overlap.Yields, reason, free)
@@ -231,11 +231,11 @@ func TestYieldIsNotLowered(t *testing.T) {
 	a := New(Options{Client: api, Live: api, Lister: &listedObjects{}, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
 	o := newNeighbour("younger", "10.0.0.3-10.0.0.6", time.Minute, withYieldStatus(older, 3))
 	for _, obj := range []*v1alpha1.NetworkPool{older, o} {
-		a.publishDeclaration(obj)
-		stateOfPool(a.getOrCreatePool(pools.KeyForPool(obj))).SetBasePool(obj)
+		a.relations.publishDeclaration(obj)
+		stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(obj))).SetBasePool(obj)
 	}
-	p := stateOfPool(a.getOrCreatePool(pools.KeyForPool(o)))
-	a.excludeSharedRanges(t.Context(), grants.NewPool(p))
+	p := stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(o)))
+	a.exclusions.excludeSharedRanges(t.Context(), grants.NewPool(p))
 	if len(p.Overlap.Yields) != 1 || p.Overlap.Yields[0].Generation != 3 {
 		t.Errorf("it yields to %v", p.Overlap.Yields)
 	}
@@ -258,20 +258,20 @@ func TestAddressesOfNarrowedPoolAreNotGranted(t *testing.T) {
 	a := New(Options{Client: api, Live: api, Lister: &listedObjects{}, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
 	o, narrowed := newNeighbour("pool", "10.0.0.1-10.0.0.2", time.Hour), newNeighbour("narrowed", "10.0.0.9", time.Minute)
 	for _, obj := range []*v1alpha1.NetworkPool{o, narrowed} {
-		a.publishDeclaration(obj)
-		stateOfPool(a.getOrCreatePool(pools.KeyForPool(obj))).SetBasePool(obj)
+		a.relations.publishDeclaration(obj)
+		stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(obj))).SetBasePool(obj)
 	}
-	observeAddress(stateOfPool(a.getOrCreatePool(pools.KeyForPool(narrowed))), "kept", "10.0.0.1", "uid-kept")
-	p := stateOfPool(a.getOrCreatePool(pools.KeyForPool(o)))
-	a.excludeSharedRanges(t.Context(), grants.NewPool(p))
+	observeAddress(stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(narrowed))), "kept", "10.0.0.1", "uid-kept")
+	p := stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(o)))
+	a.exclusions.excludeSharedRanges(t.Context(), grants.NewPool(p))
 	r, free := p.Space.Ledger.TakeUnit()
 	if !free || addressText(r) != "10.0.0.2" {
 		t.Errorf("it would give %s", addressText(r))
 	}
 	p.Space.Ledger.UndoTake(r)
-	seesEnd := stateOfPool(a.getOrCreatePool(pools.KeyForPool(narrowed)))
+	seesEnd := stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(narrowed)))
 	seesEnd.ForgetAddress("address-kept", types.NamespacedName{Namespace: "ns", Name: "kept"})
-	a.excludeSharedRanges(t.Context(), grants.NewPool(p))
+	a.exclusions.excludeSharedRanges(t.Context(), grants.NewPool(p))
 	if n := p.Space.Ledger.Counts().Available; n != 2 {
 		t.Errorf("%d are available when that is released", n)
 	}
@@ -302,12 +302,12 @@ func TestPinsAreExcluded(t *testing.T) { // W33
 				a := New(Options{Client: api, Live: api, Lister: &listedObjects{}, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
 				o := newNeighbour("pool", "10.0.0.1-10.0.0.2", time.Minute, pinned, change, withStatus)
 				for _, obj := range []*v1alpha1.NetworkPool{narrowed.DeepCopy(), o} {
-					a.publishDeclaration(obj)
-					stateOfPool(a.getOrCreatePool(pools.KeyForPool(obj))).SetBasePool(obj)
+					a.relations.publishDeclaration(obj)
+					stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(obj))).SetBasePool(obj)
 				}
-				observeAddress(stateOfPool(a.getOrCreatePool(pools.KeyForPool(narrowed))), "kept", "10.0.0.1", "uid-kept")
-				p := stateOfPool(a.getOrCreatePool(pools.KeyForPool(o)))
-				a.excludeSharedRanges(t.Context(), grants.NewPool(p))
+				observeAddress(stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(narrowed))), "kept", "10.0.0.1", "uid-kept")
+				p := stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(o)))
+				a.exclusions.excludeSharedRanges(t.Context(), grants.NewPool(p))
 				vip := claims.NewClaimant(newClaim("vip", 0))
 				p.ObserveClaimant(vip)
 				if message := p.Inventory.NoFreeAddressRefusal().Message; !strings.Contains(message, "or NetworkPool ns/narrowed has them too") {
@@ -373,16 +373,16 @@ func TestRangesOfUnreconciledPoolsAreExcluded(t *testing.T) { // W34
 				a.FencePools(t.Context(), []v1alpha1.Pool{tc.fenced})
 			}
 			if tc.reconciled != nil {
-				stateOfPool(a.getOrCreatePool(pools.KeyForPool(tc.reconciled))).SetBasePool(tc.reconciled)
+				stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(tc.reconciled))).SetBasePool(tc.reconciled)
 			}
 			if tc.watched != nil {
 				a.ObservePool(tc.watched)
 			}
 			o := newNeighbour("pool", "10.0.0.1-10.0.0.2", time.Minute, withYieldStatus(was(), 1))
-			a.publishDeclaration(o)
-			p := stateOfPool(a.getOrCreatePool(pools.KeyForPool(o)))
+			a.relations.publishDeclaration(o)
+			p := stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(o)))
 			p.SetBasePool(o)
-			a.excludeSharedRanges(t.Context(), grants.NewPool(p))
+			a.exclusions.excludeSharedRanges(t.Context(), grants.NewPool(p))
 			if free := grantableAddresses(p); !slices.Equal(free, tc.want) {
 				t.Errorf("%s: free are %v, not %v", tc.reason, free, tc.want)
 			}
@@ -447,17 +447,17 @@ func TestRangesKeptByEditedPoolAreExcluded(t *testing.T) {
 			api := &singleWriteAPI{}
 			a := New(Options{Client: api, Live: api, Lister: &listedObjects{}, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
 			for _, o := range []*v1alpha1.NetworkPool{older.DeepCopy(), tc.was} {
-				a.publishDeclaration(o)
-				stateOfPool(a.getOrCreatePool(pools.KeyForPool(o))).SetBasePool(o.DeepCopyObject().(v1alpha1.Pool))
+				a.relations.publishDeclaration(o)
+				stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(o))).SetBasePool(o.DeepCopyObject().(v1alpha1.Pool))
 			}
-			p, y := stateOfPool(a.getOrCreatePool(pools.KeyForPool(older))), stateOfPool(a.getOrCreatePool(pools.KeyForPool(tc.was)))
+			p, y := stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(older))), stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(tc.was)))
 			if !tc.inFlight {
 				y.Record.Holder = true
 				observeAddress(y, "kept", "10.0.0.1", "uid-kept")
 			}
 			check := func(when string, want []string) {
 				t.Helper()
-				a.excludeSharedRanges(t.Context(), grants.NewPool(p))
+				a.exclusions.excludeSharedRanges(t.Context(), grants.NewPool(p))
 				if free := grantableAddresses(p); !slices.Equal(free, want) {
 					t.Errorf("%s, %s: free are %v, not %v", tc.reason, when, free, want)
 				}
@@ -487,26 +487,26 @@ func TestExclusionUsesOneSpecThroughout(t *testing.T) {
 		})
 	}
 	see := func(o *v1alpha1.NetworkPool) *grants.PoolState {
-		a.publishDeclaration(o)
-		m := stateOfPool(a.getOrCreatePool(pools.KeyForPool(o)))
+		a.relations.publishDeclaration(o)
+		m := stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(o)))
 		m.Record.Holder = true
 		m.SetBasePool(o)
 		return m
 	}
 	p, y := see(older), see(younger(2, "10.0.0.9"))
 	observeAddress(y, "kept", "10.0.0.1", "uid-kept")
-	specs, neighbours := a.overlaps.snapshotFor(p.Base.Key)
+	specs, neighbours := a.relations.overlaps.snapshotFor(p.Base.Key)
 	if len(neighbours) != 0 {
 		t.Fatalf("neighbours are %v", neighbours)
 	}
 	see(younger(3, "10.0.0.1-10.0.0.9"))
 	excluded := map[netipx.IPRange]pools.Key{}
-	a.excludeRangesUsedOutsideSpec(t.Context(), grants.NewPool(p), specs, excluded)
+	a.exclusions.excludeRangesUsedOutsideSpec(t.Context(), grants.NewPool(p), specs, excluded)
 	if len(excluded) != 1 {
 		t.Errorf("kept apart is %v", excluded)
 	}
-	a.publishDeclaration(younger(2, "10.0.0.9")) // the reconcile of a version that a watch has overtaken
-	if _, neighbours := a.overlaps.snapshotFor(p.Base.Key); len(neighbours) != 1 {
+	a.relations.publishDeclaration(younger(2, "10.0.0.9")) // the reconcile of a version that a watch has overtaken
+	if _, neighbours := a.relations.overlaps.snapshotFor(p.Base.Key); len(neighbours) != 1 {
 		t.Errorf("neighbours are %v when an older version is published", neighbours)
 	}
 }
@@ -528,10 +528,10 @@ func TestVanishedGrantsAreExcluded(t *testing.T) {
 			a.ObservePool(later)
 			lists.addServedClaim(pools.KeyForPool(later), "y", "10.0.0.2")
 			o := newNeighbour("pool", "10.0.0.1-10.0.0.3", time.Minute)
-			a.publishDeclaration(o)
-			p := stateOfPool(a.getOrCreatePool(pools.KeyForPool(o)))
+			a.relations.publishDeclaration(o)
+			p := stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(o)))
 			p.SetBasePool(o)
-			a.excludeSharedRanges(t.Context(), grants.NewPool(p))
+			a.exclusions.excludeSharedRanges(t.Context(), grants.NewPool(p))
 			want := []string{"10.0.0.3"}
 			if listed {
 				want = []string{"10.0.0.1", "10.0.0.3"}
@@ -568,10 +568,10 @@ func TestEditedPoolsAreListedOnce(t *testing.T) {
 			a := New(Options{Client: api, Live: api, Lister: tc.lists, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
 			a.ObservePool(tc.pool)
 			o := newNeighbour("pool", "10.0.0.1-10.0.0.2", time.Minute)
-			a.publishDeclaration(o)
-			p := stateOfPool(a.getOrCreatePool(pools.KeyForPool(o)))
+			a.relations.publishDeclaration(o)
+			p := stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(o)))
 			p.SetBasePool(o)
-			a.excludeSharedRanges(t.Context(), grants.NewPool(p))
+			a.exclusions.excludeSharedRanges(t.Context(), grants.NewPool(p))
 			if free := grantableAddresses(p); !slices.Equal(free, tc.want) {
 				t.Errorf("%s: free are %v, not %v", tc.reason, free, tc.want)
 			}
@@ -588,12 +588,12 @@ func TestRecreatedPoolIsListedAgain(t *testing.T) {
 	lists, api := &listedObjects{}, &singleWriteAPI{}
 	a := New(Options{Client: api, Live: api, Lister: lists, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
 	o := newNeighbour("pool", "10.0.0.1-10.0.0.2", time.Minute)
-	a.publishDeclaration(o)
-	p := stateOfPool(a.getOrCreatePool(pools.KeyForPool(o)))
+	a.relations.publishDeclaration(o)
+	p := stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(o)))
 	p.SetBasePool(o)
 	freeAfterReconcile := func(uid types.UID, version string) []string {
 		a.ObservePool(newNeighbour("beside", "10.0.0.9", time.Hour, func(o *v1alpha1.NetworkPool) { o.Generation, o.UID, o.ResourceVersion = 2, uid, version }))
-		a.excludeSharedRanges(t.Context(), grants.NewPool(p))
+		a.exclusions.excludeSharedRanges(t.Context(), grants.NewPool(p))
 		return grantableAddresses(p)
 	}
 	if free := freeAfterReconcile("first", "20"); !slices.Equal(free, []string{"10.0.0.1", "10.0.0.2"}) {
@@ -616,8 +616,8 @@ func (failingListAPI) List(context.Context, client.Object, string, func(client.O
 func newPoolBesideOthers(spec v1alpha1.NetworkPoolSpec, n int, change func(int, *v1alpha1.NetworkPool)) (*Allocator, *grants.Pool) {
 	a := New(Options{Clock: clocktesting.NewFakeClock(noon)})
 	see := func(o *v1alpha1.NetworkPool) *grants.Pool {
-		a.publishDeclaration(o)
-		m := stateOfPool(a.getOrCreatePool(pools.KeyForPool(o)))
+		a.relations.publishDeclaration(o)
+		m := stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(o)))
 		m.SetBasePool(o)
 		return grants.NewPool(m)
 	}
@@ -650,11 +650,11 @@ func TestExclusionMemoryDoesNotGrow(t *testing.T) {
 	bytesOf := func(spec v1alpha1.NetworkPoolSpec, change func(int, *v1alpha1.NetworkPool)) float64 {
 		const runs = 20
 		a, p := newPoolBesideOthers(spec, 50, change)
-		a.excludeSharedRanges(t.Context(), p) // what is read once
+		a.exclusions.excludeSharedRanges(t.Context(), p) // what is read once
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		for range runs {
-			a.excludeSharedRanges(t.Context(), p)
+			a.exclusions.excludeSharedRanges(t.Context(), p)
 		}
 		runtime.ReadMemStats(&after)
 		return float64(after.TotalAlloc-before.TotalAlloc) / runs
@@ -687,7 +687,7 @@ func BenchmarkExcludeSharedRanges(b *testing.B) {
 			a, p := newPoolBesideOthers(bc.spec, bc.n, bc.change)
 			b.ReportAllocs()
 			for b.Loop() {
-				a.excludeSharedRanges(b.Context(), p)
+				a.exclusions.excludeSharedRanges(b.Context(), p)
 			}
 		})
 	}
@@ -727,29 +727,29 @@ func TestYieldToUnwatchedPool(t *testing.T) {
 			}
 			a := New(options)
 			o := newNeighbour("pool", "10.0.0.1-10.0.0.4", time.Minute, withYieldStatus(moved, 1))
-			a.publishDeclaration(o)
-			p := stateOfPool(a.getOrCreatePool(pools.KeyForPool(o)))
+			a.relations.publishDeclaration(o)
+			p := stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(o)))
 			p.SetBasePool(o)
 			reconcile := func() {
-				a.excludeSharedRanges(t.Context(), grants.NewPool(p))
+				a.exclusions.excludeSharedRanges(t.Context(), grants.NewPool(p))
 				reason, message := p.Status.ClosedReason(noon)
 				if (reason != "") != (tc.closed != "") || !strings.Contains(message, tc.closed) || len(grantableAddresses(p)) != tc.free {
 					t.Errorf("it is closed: %q: %s; free are %v", reason, message, grantableAddresses(p))
 				}
 			}
 			reconcile()
-			api.pool, a.poolLister.source = nil, failingListAPI{}
+			api.pool, a.exclusions.lister.source = nil, failingListAPI{}
 			reconcile()
 			if tc.fails { // W29: it has the right to list
 				clock.Step(time.Minute)
-				a.poolLister.source, api.pool = lists, tc.exists
-				a.excludeSharedRanges(t.Context(), grants.NewPool(p))
+				a.exclusions.lister.source, api.pool = lists, tc.exists
+				a.exclusions.excludeSharedRanges(t.Context(), grants.NewPool(p))
 				if reason, message := p.Status.ClosedReason(noon); reason != "" {
 					t.Errorf("it is closed where it can read: %q: %s", reason, message)
 				}
 			}
 			if clock.Step(time.Minute); tc.exists != nil {
-				a.excludeSharedRanges(t.Context(), grants.NewPool(p))
+				a.exclusions.excludeSharedRanges(t.Context(), grants.NewPool(p))
 				if reason, _ := p.Status.ClosedReason(noon); reason != "" || len(grantableAddresses(p)) != 4 {
 					t.Errorf("it is closed when the other one is gone: %q; free are %v", reason, grantableAddresses(p))
 				}

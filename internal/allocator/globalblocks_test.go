@@ -55,7 +55,7 @@ func TestBlocksOfAGlobalPool(t *testing.T) {
 				obj.Status.Blocks = []v1alpha1.CarvedBlock{{Range: "10.0.0.4/30", Allocation: "pool-1", UID: "uid-" + tt.open}}
 			}
 			set := func() {
-				m := a.lockPool(key)
+				m := a.pools.lockPool(key)
 				m.SetBasePool(obj)
 				m.Unlock()
 			}
@@ -63,10 +63,10 @@ func TestBlocksOfAGlobalPool(t *testing.T) {
 				set()
 			}
 			for _, namespace := range tt.seen {
-				a.observeBlock(newBlock("pool-1", in(namespace)))
+				a.feed.observeBlock(newBlock("pool-1", in(namespace)))
 			}
 			set()
-			m := a.lockPool(key)
+			m := a.pools.lockPool(key)
 			defer m.Unlock()
 			got := ""
 			if b := m.Carved.Blocks["pool-1"]; b != nil {
@@ -105,7 +105,7 @@ func TestBlockInOtherNamespaceEnds(t *testing.T) {
 			obj := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: key.Name, UID: "pool-uid", ResourceVersion: "10", Generation: 1}}
 			obj.Spec.Carve = &v1alpha1.Carve{PoolRef: v1alpha1.PoolReference{Kind: key.Kind, Name: siteKey.Name}, PrefixLength: 30}
 			obj.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "me", Term: 1}
-			m := a.lockPool(key)
+			m := a.pools.lockPool(key)
 			m.SetBasePool(obj)
 			m.Record.Holder, m.Record.Term = true, 1
 			m.RebuildLedger(&grants.ListedObjects{})
@@ -113,7 +113,7 @@ func TestBlockInOtherNamespaceEnds(t *testing.T) {
 				observeAddress(m, "a", "10.0.0.5", "uid-a")
 			}
 			m.Unlock()
-			a.observeBlock(newBlock(tt.block, firstBlock, func(o *v1alpha1.IPAllocation) {
+			a.feed.observeBlock(newBlock(tt.block, firstBlock, func(o *v1alpha1.IPAllocation) {
 				o.Namespace, o.Spec.ChildPoolRef.Kind, o.Spec.PoolRef.Kind = "old", key.Kind, key.Kind
 				if tt.bare {
 					o.Finalizers = nil
@@ -122,7 +122,7 @@ func TestBlockInOtherNamespaceEnds(t *testing.T) {
 					deleted(o)
 				}
 			}))
-			m = a.lockPool(key)
+			m = a.pools.lockPool(key)
 			defer m.Unlock()
 			m.Growth.PlanBlocks(noon, time.Minute)
 			var got []carve.Verb
@@ -160,12 +160,12 @@ func TestTenantCannotBlockGlobalPoolDeletion(t *testing.T) {
 				Name: key.Name, UID: "pool-uid", ResourceVersion: "10", Generation: 1, DeletionTimestamp: ptr.To(metav1.NewTime(noon)), Finalizers: []string{v1alpha1.PoolFinalizer},
 			}}
 			obj.Spec.NetworkPoolSpec = spec
-			m := a.lockPool(key)
+			m := a.pools.lockPool(key)
 			m.SetBasePool(obj)
 			m.Record.Holder = true
 			m.RebuildLedger(&grants.ListedObjects{})
 			m.Unlock()
-			if gone, err := a.reconcilePoolMetadata(t.Context(), a.getOrCreatePool(key)); !gone || err != nil || api.n == 0 {
+			if gone, err := a.metadata.reconcilePoolMetadata(t.Context(), a.pools.getOrCreatePool(key)); !gone || err != nil || api.n == 0 {
 				t.Errorf("gone %v, %v, after %d patches", gone, err, api.n)
 			}
 		})
@@ -179,13 +179,13 @@ func TestPlainPoolWaitsForNoBlock(t *testing.T) {
 	a := New(Options{ManagerID: "me", Client: api, Lister: listedAllocations{o}, Clock: clocktesting.NewFakeClock(noon)})
 	obj := newChildPool(t, plain).Base.Pool.(*v1alpha1.NetworkPool)
 	obj.DeletionTimestamp, obj.Finalizers = ptr.To(metav1.NewTime(noon)), []string{v1alpha1.PoolFinalizer}
-	m := a.lockPool(testKey)
+	m := a.pools.lockPool(testKey)
 	m.SetBasePool(obj)
 	m.Record.Holder = true
 	m.RebuildLedger(&grants.ListedObjects{})
 	observeBlock(m, o)
 	m.Unlock()
-	if gone, err := a.reconcilePoolMetadata(t.Context(), a.getOrCreatePool(testKey)); !gone || err != nil || api.n == 0 {
+	if gone, err := a.metadata.reconcilePoolMetadata(t.Context(), a.pools.getOrCreatePool(testKey)); !gone || err != nil || api.n == 0 {
 		t.Errorf("gone %v, %v, after %d patches", gone, err, api.n)
 	}
 }
@@ -221,13 +221,13 @@ func TestPoolWithBlocksIsNotForgotten(t *testing.T) {
 			a := New(Options{ManagerID: "me", BlockNamespace: "home", Clock: clocktesting.NewFakeClock(noon)})
 			o := newBlock("pool-1", deleted)
 			o.Namespace, o.Spec.ChildPoolRef.Kind = namespace, v1alpha1.GlobalNetworkPoolKind
-			a.observeBlock(o)
-			p := a.getOrCreatePool(pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: testKey.Name})
-			if a.dropUnusedPool(p); !slices.Contains(a.allPools(), p) {
+			a.feed.observeBlock(o)
+			p := a.pools.getOrCreatePool(pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: testKey.Name})
+			if a.pools.dropUnusedPool(p); !slices.Contains(a.pools.allPools(), p) {
 				t.Error("no manager will remove the finalizer")
 			}
-			a.forgetBlock(p.Key, o.UID, o.Name)
-			if a.dropUnusedPool(p); slices.Contains(a.allPools(), p) {
+			a.feed.forgetBlock(p.Key, o.UID, o.Name)
+			if a.pools.dropUnusedPool(p); slices.Contains(a.pools.allPools(), p) {
 				t.Error("it is remembered for ever")
 			}
 		})
@@ -242,18 +242,18 @@ func TestRefusedRequestInOtherNamespaceWaits(t *testing.T) {
 	obj := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: key.Name, UID: "pool-uid", ResourceVersion: "10", Generation: 1}}
 	obj.Spec.Carve = &v1alpha1.Carve{PoolRef: v1alpha1.PoolReference{Kind: key.Kind, Name: siteKey.Name}, PrefixLength: 30}
 	obj.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "me", Term: 1}
-	m := a.lockPool(key)
+	m := a.pools.lockPool(key)
 	m.SetBasePool(obj)
 	m.Record.Holder, m.Record.Term = true, 1
 	m.RebuildLedger(&grants.ListedObjects{})
 	m.Unlock()
 	observe := func(version string) {
-		a.observeBlock(newBlock("pool-1", firstBlock, func(o *v1alpha1.IPAllocation) {
+		a.feed.observeBlock(newBlock("pool-1", firstBlock, func(o *v1alpha1.IPAllocation) {
 			o.Namespace, o.Spec.ChildPoolRef.Kind, o.Spec.PoolRef.Kind, o.ResourceVersion = "old", key.Kind, key.Kind, version
 		}))
 	}
 	observe("100")
-	m = a.lockPool(key)
+	m = a.pools.lockPool(key)
 	due := func() []grants.BlockRequest {
 		out, _ := m.Growth.DueBlockRequests(noon, time.Minute)
 		return slices.DeleteFunc(out, func(r grants.BlockRequest) bool { return r.Verb == carve.CreateBlock })
@@ -266,7 +266,7 @@ func TestRefusedRequestInOtherNamespaceWaits(t *testing.T) {
 	m.Carved.EndBlockRequest(requests[0], errors.New("a policy refuses it"), noon)
 	m.Unlock()
 	observe("101")
-	m = a.lockPool(key)
+	m = a.pools.lockPool(key)
 	defer m.Unlock()
 	if again := due(); len(again) > 0 {
 		t.Errorf("%v is repeated at once", again)

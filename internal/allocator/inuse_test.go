@@ -50,11 +50,11 @@ func TestAddressInUseCools(t *testing.T) {
 			})
 			a := New(Options{})
 			l := observeLease(p, "x", append([]func(*v1alpha1.IPLease){withLeasedAddress("10.0.0.1")}, tc.changes...)...)
-			due, _ := p.ListDueWrites(noon, 8, time.Minute, a.newAdmissionFunc(t.Context(), p, noon), a.newReleaseAdmissionFunc(t.Context(), p))
+			due, _ := p.ListDueWrites(noon, 8, time.Minute, a.admission.newAdmissionFunc(t.Context(), p, noon), a.admission.newReleaseAdmissionFunc(t.Context(), p))
 			if early := len(due.ReleaseClaimants) > 0; early != (l.Deleting && tc.rests == 0) {
 				t.Errorf("it is released before its rest is noted: %v", early)
 			}
-			if noted := p.Releases.CoolReleases(noon, a.newReleaseAdmissionFunc(t.Context(), p)); noted != (tc.rests > 0) {
+			if noted := p.Releases.CoolReleases(noon, a.admission.newReleaseAdmissionFunc(t.Context(), p)); noted != (tc.rests > 0) {
 				t.Fatalf("a rest is noted: %v", noted)
 			}
 			if tc.rests == 0 {
@@ -71,7 +71,7 @@ func TestAddressInUseCools(t *testing.T) {
 			if named := rests[0].Claim.Name != ""; named != tc.named {
 				t.Errorf("it rests for %q", rests[0].Claim)
 			}
-			due, _ = p.ListDueWrites(noon, 8, time.Minute, a.newAdmissionFunc(t.Context(), p, noon), a.newReleaseAdmissionFunc(t.Context(), p))
+			due, _ = p.ListDueWrites(noon, 8, time.Minute, a.admission.newAdmissionFunc(t.Context(), p, noon), a.admission.newReleaseAdmissionFunc(t.Context(), p))
 			if len(due.ReleaseClaimants) != 1 {
 				t.Error("its rest is noted, and it is not released")
 			}
@@ -86,7 +86,7 @@ func TestAddressInUseIsNotGrantedForAnHour(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.2", withLeases)
 	a := New(Options{})
 	was := observeLease(p, "x", withLeasedAddress("10.0.0.1"), announced(metav1.ConditionFalse, v1alpha1.AddressInUseReason), withDeletionTime)
-	p.Releases.CoolReleases(noon, a.newReleaseAdmissionFunc(t.Context(), p))
+	p.Releases.CoolReleases(noon, a.admission.newReleaseAdmissionFunc(t.Context(), p))
 	p.Status.FillStatus(p.Base.Pool, noon)
 	p.ForgetClaimant(was.Owner.UID)
 	// again requests a lease of the same name, some time later.
@@ -151,10 +151,10 @@ func TestAddressInUseWaitsForRoom(t *testing.T) {
 	waits := observeLease(p, "x", withLeasedAddress("10.0.200.1"), announced(metav1.ConditionFalse, v1alpha1.AddressInUseReason), withDeletionTime)
 	goes := observeLease(p, "y", withLeasedAddress("10.0.200.3"), withDeletionTime)
 	for range 2 {
-		if p.Releases.CoolReleases(noon, a.newReleaseAdmissionFunc(t.Context(), p)) {
+		if p.Releases.CoolReleases(noon, a.admission.newReleaseAdmissionFunc(t.Context(), p)) {
 			t.Error("a rest is noted")
 		}
-		due, _ := p.ListDueWrites(noon, 8, time.Minute, a.newAdmissionFunc(t.Context(), p, noon), a.newReleaseAdmissionFunc(t.Context(), p))
+		due, _ := p.ListDueWrites(noon, 8, time.Minute, a.admission.newAdmissionFunc(t.Context(), p, noon), a.admission.newReleaseAdmissionFunc(t.Context(), p))
 		if len(due.ReleaseClaimants) != 1 || due.ReleaseClaimants[0] != goes.Owner.UID || p.Queues.Overflow[waits.Owner.UID] == nil {
 			t.Errorf("%v are released", due.ReleaseClaimants)
 		}

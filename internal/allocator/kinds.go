@@ -28,25 +28,23 @@ var resourceKinds = func() []grants.ResourceKind {
 	return out
 }()
 
-// resourceKindForObject returns the kind of an object, and the pool that it names. The key is empty if this manager
-// does not serve pools of that kind.
-func (a *Allocator) resourceKindForObject(o client.Object) (grants.ResourceKind, pools.Key) {
+// blockKind is the kind whose objects may be blocks of carved pools.
+var blockKind = func() grants.BlockKind {
 	for _, r := range resourceKinds {
-		if key, ok := a.poolKeyForObject(r, o); ok {
-			return r, key
+		if c, ok := r.(grants.BlockKind); ok {
+			return c
 		}
 	}
-	return nil, pools.Key{}
-}
+	return nil
+}()
 
-// poolKeyForObject returns the pool that an object of a kind names: the key is empty if this manager does not serve
-// pools of that kind, and the bool is false if the object is of another kind.
-func (a *Allocator) poolKeyForObject(r grants.ResourceKind, o client.Object) (pools.Key, bool) {
-	key, ok := r.PoolKeyFor(o)
-	if ok && !a.InClusterPools && r.UsesMirroredPool(o) {
-		return pools.Key{}, true
+// WatchedObjects returns empty objects of the kinds that are fed to the allocator.
+func WatchedObjects() []client.Object {
+	var out []client.Object
+	for _, r := range resourceKinds {
+		out = append(out, r.NewObject())
 	}
-	return key, ok
+	return out
 }
 
 // UnknownPoolKindRefusal returns a refusal that names the kind that the claim should have named.

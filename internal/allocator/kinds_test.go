@@ -28,11 +28,11 @@ func TestKeyForClaim(t *testing.T) { // C3
 			claim := newClaim("c", 0)
 			claim.Spec.PoolRef.APIGroup, claim.Spec.PoolRef.Kind = c.group, c.kind
 			a := New(Options{})
-			_, key := a.resourceKindForObject(claim)
+			_, key := a.scope.resourceKindForObject(claim)
 			if key != c.want || key.IsPoolKind() != c.pool {
 				t.Errorf("%v", key)
 			}
-			refusal := a.refusalIfUnserved(key, nil)
+			refusal := a.scope.refusalIfUnserved(key, nil)
 			if (refusal != nil) != (c.wantRefusal != "") && c.want != (pools.Key{}) {
 				t.Errorf("unserved: %v", refusal)
 			}
@@ -49,11 +49,11 @@ func TestUnknownPoolKindIsForgotten(t *testing.T) {
 	claim.Spec.PoolRef.Kind = "Networkpool"
 	a := New(Options{})
 	key, wake := a.ObserveObject(claim)
-	if !wake || a.findPool(key) == nil {
+	if !wake || a.pools.findPool(key) == nil {
 		t.Fatalf("%v is not looked at", key)
 	}
 	a.ForgetObject(claim)
-	if _, err := a.Reconcile(t.Context(), key, nil); err != nil || a.findPool(key) != nil {
+	if _, err := a.Reconcile(t.Context(), key, nil); err != nil || a.pools.findPool(key) != nil {
 		t.Errorf("%v is remembered: %v", key, err)
 	}
 }

@@ -205,7 +205,7 @@ func TestUnpublishedGrantEndsWithDeletion(t *testing.T) {
 				p.Queues.QueueClaimant(l)
 			}
 			a := New(Options{})
-			due, _ := p.ListDueWrites(noon, 8, time.Minute, a.newAdmissionFunc(t.Context(), p, noon), a.newReleaseAdmissionFunc(t.Context(), p))
+			due, _ := p.ListDueWrites(noon, 8, time.Minute, a.admission.newAdmissionFunc(t.Context(), p, noon), a.admission.newReleaseAdmissionFunc(t.Context(), p))
 			if got := slices.Contains(due.ReleaseClaimants, l.Owner.UID); got != c.released {
 				t.Errorf("it is released: %v, want %v", got, c.released)
 			}

@@ -41,9 +41,9 @@ type sharedList struct {
 type listedByPool map[pools.Key]*grants.ListedObjects
 
 // addObject adds an object of a kind to those of its pool.
-func (f listedByPool) addObject(r grants.ResourceKind, o client.Object) {
+func (lp listedByPool) addObject(r grants.ResourceKind, o client.Object) {
 	key, ok := r.PoolKeyFor(o)
-	if of := f[key]; ok && of != nil {
+	if of := lp[key]; ok && of != nil {
 		of.AddObject(r, o)
 	}
 }

@@ -75,7 +75,7 @@ func TestTakeoverListKeepsOnlyItsPool(t *testing.T) {
 	e.addServedClaim(other, "b", "10.0.0.1")
 	e.addBlock(testKey, "a", "10.0.0.8/29")
 	e.addBlock(other, "b", "10.0.0.8/29")
-	l := sharedPoolLister{source: e, blockFromObject: (&Allocator{}).blockFromObject}
+	l := sharedPoolLister{source: e, blockFromObject: (&servedScope{Options: &Options{}}).blockFromObject}
 	for key, want := range map[pools.Key]string{testKey: "a", other: "b"} {
 		found, err := l.listPool(t.Context(), key)
 		if err != nil {
@@ -98,7 +98,7 @@ func TestListsOfKindsRunConcurrently(t *testing.T) {
 		e.addServedClaim(testKey, name, "10.0.0.1")
 		e.addBlock(testKey, name, "10.0.0.8/29")
 	}
-	l := sharedPoolLister{source: e, blockFromObject: (&Allocator{}).blockFromObject}
+	l := sharedPoolLister{source: e, blockFromObject: (&servedScope{Options: &Options{}}).blockFromObject}
 	found, err := l.listPool(t.Context(), testKey)
 	if err != nil {
 		t.Fatal(err)

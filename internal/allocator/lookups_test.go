@@ -48,7 +48,7 @@ func TestHangingLookupsDoNotBlockReconcile(t *testing.T) {
 		o.Spec.Subnets = []v1alpha1.Subnet{{CIDR: "10.0.0.0/24"}, {CIDR: "10.1.0.0/24", FailureDomains: []string{"a"}}}
 		o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "us"}
 		key := pools.KeyForPool(o)
-		p := stateOfPool(a.getOrCreatePool(key))
+		p := stateOfPool(a.pools.getOrCreatePool(key))
 		p.SetBasePool(o)
 		p.Record.Holder, p.Record.TakeoverChecked = true, true
 		add := func(name string, second int, change ...func(*ipamv1.IPAddressClaim)) {

@@ -28,9 +28,9 @@ func newPoolTree(t *testing.T, site func(*v1alpha1.NetworkPool), child ...func(*
 		site(o)
 	})
 	parent.Base.Key, carved = siteKey, newChildPool(t, child...)
-	a.pools[siteKey], a.pools[testKey] = grants.NewPool(parent), grants.NewPool(carved)
-	a.publishDeclaration(parent.Base.Pool)
-	a.publishDeclaration(carved.Base.Pool)
+	a.pools.byKey[siteKey], a.pools.byKey[testKey] = grants.NewPool(parent), grants.NewPool(carved)
+	a.relations.publishDeclaration(parent.Base.Pool)
+	a.relations.publishDeclaration(carved.Base.Pool)
 	return a, parent, carved
 }
 
@@ -49,7 +49,7 @@ func TestLostBlockIsExcluded(t *testing.T) {
 			observeAddress(carved, "a", "10.0.0.5", "uid-a")
 			a.ForgetObject(o)
 			for range 2 {
-				a.excludeSharedRanges(t.Context(), a.pools[siteKey])
+				a.exclusions.excludeSharedRanges(t.Context(), a.pools.byKey[siteKey])
 				if n := parent.Space.Ledger.Counts().Available; n != 12 {
 					t.Errorf("%d addresses can be granted of 12", n)
 				}
@@ -66,8 +66,8 @@ func TestLostParentHidesNoUse(t *testing.T) {
 	observeAddress(carved, "a", "10.0.0.9", "uid-a")
 	obj := carved.Base.Pool.DeepCopyObject().(*v1alpha1.NetworkPool)
 	obj.Spec.Carve.PoolRef.Name = "gone"
-	a.publishDeclaration(obj)
-	a.excludeSharedRanges(t.Context(), a.pools[siteKey])
+	a.relations.publishDeclaration(obj)
+	a.exclusions.excludeSharedRanges(t.Context(), a.pools.byKey[siteKey])
 	if parent.Inventory.FindBlockingFact(netipx.MustParseIPRange("10.0.0.9-10.0.0.9"), observeClaim(parent, "b", 1).Owner) == nil {
 		t.Error("10.0.0.9 can be granted")
 	}
@@ -92,7 +92,7 @@ func TestRecordForMissingPoolDoesNotCount(t *testing.T) {
 				o.Namespace, o.Spec.PoolRef.Name, o.Spec.ChildPoolRef.Name = "tenant", "nothing", "x"
 				tt.change(o)
 			}))
-			a.excludeSharedRanges(t.Context(), a.pools[siteKey])
+			a.exclusions.excludeSharedRanges(t.Context(), a.pools.byKey[siteKey])
 			if n := parent.Space.Ledger.Counts().Available; n != tt.want {
 				t.Errorf("%d of 16 addresses can be granted, want %d", n, tt.want)
 			}
@@ -215,7 +215,7 @@ func TestRecordsInOtherNamespaceEndOneByOne(t *testing.T) {
 	a := New(Options{ManagerID: "me", BlockNamespace: "home", Clock: clocktesting.NewFakeClock(noon)})
 	obj := &v1alpha1.GlobalNetworkPool{}
 	obj.Name, obj.UID, obj.ResourceVersion, obj.Generation = key.Name, "pool-uid", "10", 1
-	m := a.lockPool(key)
+	m := a.pools.lockPool(key)
 	defer m.Unlock()
 	m.SetBasePool(obj)
 	m.Record.Holder = true
@@ -224,7 +224,7 @@ func TestRecordsInOtherNamespaceEndOneByOne(t *testing.T) {
 		o := newBlock(name, deleted, func(o *v1alpha1.IPAllocation) {
 			o.Namespace, o.Spec.ChildPoolRef.Kind, o.Annotations[v1alpha1.AddressAnnotation] = "tenant", key.Kind, "10.0.0.4/30"
 		})
-		b, _ := a.blockFromObject(o)
+		b, _ := a.scope.blockFromObject(o)
 		m.ObserveBlock(b)
 	}
 	for minute := range 2 {
@@ -245,9 +245,9 @@ func TestRangesOfGonePoolAreExcluded(t *testing.T) {
 	a.ObserveObject(o)
 	observeAddress(carved, "a", "10.0.0.5", "uid-a")
 	carved.ClearBasePool()
-	a.withdrawDeclaration(testKey)
+	a.relations.withdrawDeclaration(testKey)
 	a.ForgetObject(o)
-	a.excludeSharedRanges(t.Context(), a.pools[siteKey])
+	a.exclusions.excludeSharedRanges(t.Context(), a.pools.byKey[siteKey])
 	if n := parent.Space.Ledger.Counts().Available; n != 15 {
 		t.Errorf("%d addresses can be granted of 15", n)
 	}

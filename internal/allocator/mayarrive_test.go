@@ -50,11 +50,11 @@ func TestAddressStaysWhilePoolMayArrive(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := New(Options{Client: tc.list})
-			p := stateOfPool(a.getOrCreatePool(testKey))
+			p := stateOfPool(a.pools.getOrCreatePool(testKey))
 			if tc.there {
 				p.Base.Pool = &v1alpha1.NetworkPool{}
 			}
-			if may := a.mayRestoreArrive(t.Context(), grants.NewPool(p), "ns"); may != tc.may {
+			if may := a.addresses.mayRestoreArrive(t.Context(), grants.NewPool(p), "ns"); may != tc.may {
 				t.Errorf("may arrive: %v, not %v", may, tc.may)
 			}
 		})

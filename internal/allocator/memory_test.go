@@ -20,19 +20,19 @@ func TestPoolsThatDoNotExistAreForgotten(t *testing.T) {
 		}},
 	}
 	key, wake := a.ObserveObject(claim)
-	if !wake || len(a.allPools()) != 1 {
-		t.Fatalf("a claim of a pool that does not exist: wake %v, %d pools remembered", wake, len(a.allPools()))
+	if !wake || len(a.pools.allPools()) != 1 {
+		t.Fatalf("a claim of a pool that does not exist: wake %v, %d pools remembered", wake, len(a.pools.allPools()))
 	}
-	before := stateOfPool(a.getOrCreatePool(key))
+	before := stateOfPool(a.pools.getOrCreatePool(key))
 	a.ForgetObject(claim)
 	if _, err := a.Reconcile(t.Context(), key, nil); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(a.allPools()); n != 0 {
+	if n := len(a.pools.allPools()); n != 0 {
 		t.Errorf("%d pools are remembered", n)
 	}
 	// A caller that had the dropped state at that moment must not feed it any more.
-	if p := a.lockPool(key); p == before {
+	if p := a.pools.lockPool(key); p == before {
 		t.Error("the memory that was dropped is used again")
 	} else {
 		p.Unlock()

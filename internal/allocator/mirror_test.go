@@ -58,7 +58,7 @@ func TestEditedMirrorGrantsNothingNew(t *testing.T) {
 				ref = mirrorKey.PoolReference()
 			}
 			seen := observeClaim(p, "c", 0, naming(ref))
-			granted, refused := p.Planner.PlanGrants(noon, maxGrantsPerCommit, New(Options{}).newAdmissionFunc(t.Context(), p, noon))
+			granted, refused := p.Planner.PlanGrants(noon, maxGrantsPerCommit, New(Options{}).admission.newAdmissionFunc(t.Context(), p, noon))
 			if (granted == 1) != c.grants {
 				t.Errorf("%d are granted; its refusal is %+v", granted, refused[seen])
 			}
@@ -76,7 +76,7 @@ func TestMessagesOfMirrorsNameTheirPool(t *testing.T) { // U88
 		p := newMirrorPool(t, "10.0.0.10")
 		observeClaim(p, "a", 0, naming(mirrored))
 		seen := observeClaim(p, "b", 1, naming(mirrored))
-		_, refused := p.Planner.PlanGrants(noon, maxGrantsPerCommit, New(Options{}).newAdmissionFunc(t.Context(), p, noon))
+		_, refused := p.Planner.PlanGrants(noon, maxGrantsPerCommit, New(Options{}).admission.newAdmissionFunc(t.Context(), p, noon))
 		if refusal := refused[seen]; refusal == nil || !strings.Contains(refusal.Message, "add addresses to InClusterIPPool ns/p, or") {
 			t.Errorf("its refusal is %+v", refusal)
 		}
@@ -99,9 +99,9 @@ func TestMessagesOfMirrorsNameTheirPool(t *testing.T) { // U88
 		for _, name := range []string{"p.in-cluster", "q.in-cluster"} {
 			pool := framework.MakePool(name).Namespace("ns").Addresses("10.0.0.10-10.0.0.19").Obj()
 			pool.UID, pool.Generation, pool.Spec.AllowOverlap = types.UID(name), 1, true
-			a.publishDeclaration(pool)
+			a.relations.publishDeclaration(pool)
 		}
-		text, _ := a.overlaps.describeOverlap(mirrorKey)
+		text, _ := a.relations.overlaps.describeOverlap(mirrorKey)
 		for _, want := range []string{"InClusterIPPool ns/q has 10.0.0.10-10.0.0.19 too", "change spec.addresses of InClusterIPPool ns/p"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%q does not say %q", text, want)
@@ -151,7 +151,7 @@ func TestNamingMirrors(t *testing.T) {
 				}
 			})
 			seen := observeClaim(p, "c", 0, append([]func(*ipamv1.IPAddressClaim){naming(mirrorKey.PoolReference())}, c.claim...)...)
-			granted, refused := p.Planner.PlanGrants(noon, maxGrantsPerCommit, New(Options{}).newAdmissionFunc(t.Context(), p, noon))
+			granted, refused := p.Planner.PlanGrants(noon, maxGrantsPerCommit, New(Options{}).admission.newAdmissionFunc(t.Context(), p, noon))
 			switch refusal := refused[seen]; {
 			case c.refuse == "" && (granted != 1 || refusal != nil):
 				t.Errorf("it is refused: %+v", refusal)
@@ -166,7 +166,7 @@ func TestNamingMirrors(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b", UID: "uid-b", ResourceVersion: "1"},
 			Spec:       v1alpha1.IPAllocationSpec{PoolRef: v1alpha1.PoolReference{Name: mirrorKey.Name}, Type: v1alpha1.LoadBalancerAllocation},
 		}))
-		if granted, refused := p.Planner.PlanGrants(noon, maxGrantsPerCommit, New(Options{}).newAdmissionFunc(t.Context(), p, noon)); granted != 0 || len(refused) != 1 {
+		if granted, refused := p.Planner.PlanGrants(noon, maxGrantsPerCommit, New(Options{}).admission.newAdmissionFunc(t.Context(), p, noon)); granted != 0 || len(refused) != 1 {
 			t.Errorf("%d are granted, %d refused", granted, len(refused))
 		}
 	})
@@ -177,11 +177,11 @@ func TestNamingMirrors(t *testing.T) {
 func TestMirrorOfEndedPoolIsServed(t *testing.T) {
 	p := newMirrorPool(t, "10.0.0.10-10.0.0.12", func(o *v1alpha1.NetworkPool) { o.Name = mirrorKey.Name })
 	a := New(Options{})
-	if refusal := a.refusalIfUnserved(mirrorKey, p.Base.Pool); refusal == nil {
+	if refusal := a.scope.refusalIfUnserved(mirrorKey, p.Base.Pool); refusal == nil {
 		t.Error("a mirror is served")
 	}
 	incluster.EndMirror(p.Base.Pool)
-	if refusal := a.refusalIfUnserved(mirrorKey, p.Base.Pool); refusal != nil {
+	if refusal := a.scope.refusalIfUnserved(mirrorKey, p.Base.Pool); refusal != nil {
 		t.Errorf("it is not served: %s", refusal.Message)
 	}
 	if source := incluster.SourceOwnerRef(p.Base.Pool); source != nil {

@@ -27,7 +27,7 @@ func TestNextCheck(t *testing.T) {
 		"AnotherName":     {func(_ *Allocator, p *grants.PoolState) { observeClaim(p, "b", 1) }, grace},
 		"TheNameIsNeeded": {func(_ *Allocator, p *grants.PoolState) { observeClaim(p, "a", 1, uid("new", "5")) }, 0},
 		"NeededElsewhere": {func(a *Allocator, _ *grants.PoolState) {
-			a.requestOrphanCleanup(testKey, types.NamespacedName{Namespace: "ns", Name: "a"})
+			a.writer.requestOrphanCleanup(testKey, types.NamespacedName{Namespace: "ns", Name: "a"})
 		}, 0},
 		"TheAddressIsRemembered": {
 			func(_ *Allocator, p *grants.PoolState) { observeClaim(p, "b", 1, withRecordedAddress("10.0.0.1")) }, 0,
@@ -42,7 +42,7 @@ func TestNextCheck(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := New(Options{})
 			p := newTestPool(t, "10.0.0.1-10.0.0.9")
-			a.pools[testKey] = grants.NewPool(p)
+			a.pools.byKey[testKey] = grants.NewPool(p)
 			observeAddress(p, "a", "10.0.0.1", "gone")
 			s := p.Addresses.Orphans[types.NamespacedName{Namespace: "ns", Name: "a"}]
 			if s == nil {

@@ -77,7 +77,7 @@ func TestCheckOrphanedClaimant(t *testing.T) {
 				c.OwnerMissingSince = noon.Add(-tt.since)
 			}
 			snapshot := *c
-			if err := a.checkOrphanedClaimant(t.Context(), grants.NewPool(p), snapshot); (err != nil) != tt.fails {
+			if err := a.owners.checkOrphanedClaimant(t.Context(), grants.NewPool(p), snapshot); (err != nil) != tt.fails {
 				t.Errorf("%s: %v", tt.reason, err)
 			}
 			if len(tt.api.fences) != tt.deleted {

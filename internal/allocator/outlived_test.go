@@ -70,7 +70,7 @@ func TestClusterKeepsItsAddress(t *testing.T) { // U44
 			if c.HasRecord() {
 				observeAddress(p, "a", "10.0.0.1", c.Owner.UID)
 			}
-			due, _ := p.ListDueWrites(noon, 8, time.Minute, a.newAdmissionFunc(t.Context(), p, noon), a.newReleaseAdmissionFunc(t.Context(), p))
+			due, _ := p.ListDueWrites(noon, 8, time.Minute, a.admission.newAdmissionFunc(t.Context(), p, noon), a.admission.newReleaseAdmissionFunc(t.Context(), p))
 			if stays := len(due.ReleaseClaimants) == 0; stays != tc.stays && !c.Moved { // a move is recorded first
 				t.Errorf("it stays: %v, want %v", stays, tc.stays)
 			}

@@ -122,6 +122,13 @@ func (o *overlapIndex) addOverlapLocked(a, b pools.Key, shared []netipx.IPRange)
 	}
 }
 
+// declarationFor returns what a pool declares.
+func (o *overlapIndex) declarationFor(key pools.Key) poolDeclaration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.specs[key]
+}
+
 // describeOverlap returns which pool a pool overlaps with, empty if none, and whether the pool is the younger of two.
 // Of several pools it names an older one, and always the same: the message of a condition must not change by itself.
 func (o *overlapIndex) describeOverlap(key pools.Key) (text string, younger bool) {
@@ -193,68 +200,13 @@ func (o *overlapIndex) overlappingPoolsLocked(key pools.Key) []overlappingPool {
 	return out
 }
 
-// declarationFor returns what a pool declares.
-func (o *overlapIndex) declarationFor(key pools.Key) poolDeclaration {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.specs[key]
+// maxYields bounds status.yields: a pool that overlaps with more pools leaves the others waiting.
+const maxYields = 64
+
+func newYieldedPool(key pools.Key, uid types.UID, generation int64) v1alpha1.YieldedPool {
+	return v1alpha1.YieldedPool{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, UID: string(uid), Generation: generation}
 }
 
-// publishDeclaration records what an observed pool declares, whichever manager serves it, and enqueues the pools that
-// it overlaps with. It records what is in flight before the spec: a manager that reads that another pool leaves
-// addresses alone must know what that pool had granted of them by then. A spec that cannot be served leaves the
-// declared addresses as they were: their claimants keep them.
-func (a *Allocator) publishDeclaration(obj v1alpha1.Pool) {
-	key, uid, generation := pools.KeyForPool(obj), obj.GetUID(), obj.GetGeneration()
-	m := a.lockPool(key)
-	m.ObservePool(obj)
-	m.Unlock()
-	old := a.overlaps.declarationFor(key)
-	if old.uid == uid && old.generation >= generation {
-		return
-	}
-	spec := obj.PoolSpec()
-	next := poolDeclaration{
-		key: key, network: spec.Network, createdAt: obj.GetCreationTimestamp().Time, uid: uid, generation: generation, allowsOverlap: spec.AllowOverlap, mirroredPool: grants.MirroredPoolName(obj),
-	}
-	if parent, carved := pools.ParentPoolKey(obj); carved {
-		next.parent, next.layoutVersion = parent, grants.SpecVersionForPool(obj)
-	} else if layout, errs := poolspec.Compile(spec); len(errs) == 0 {
-		next.layout, next.layoutVersion = layout, grants.SpecVersionForPool(obj)
-	} else if old.uid == uid {
-		next.layout, next.layoutVersion = old.layout, old.layoutVersion
-	}
-	changed := a.overlaps.setDeclaration(key, next)
-	a.enqueueWithDescendants(append(changed, a.overlaps.children(key)...))
-	if old.uid != uid && next.parent != (pools.Key{}) {
-		a.enqueuePool(next.parent) // blocks may wait for this pool
-	}
-}
-
-// withdrawDeclaration records that a pool is gone.
-func (a *Allocator) withdrawDeclaration(key pools.Key) {
-	if a.overlaps.declarationFor(key) != (poolDeclaration{}) {
-		a.enqueueWithDescendants(append(a.overlaps.setDeclaration(key, poolDeclaration{}), a.overlaps.children(key)...))
-	}
-}
-
-// enqueueWithDescendants enqueues pools, and the pools that are carved from them.
-func (a *Allocator) enqueueWithDescendants(keys []pools.Key) {
-	for _, key := range a.overlaps.withDescendants(keys) {
-		a.enqueuePool(key)
-	}
-}
-
-// updateOverlap records which other pool of the same network has addresses of this one.
-func (a *Allocator) updateOverlap(m *grants.PoolState) {
-	if m.Base.Pool.PoolSpec().Carve != nil {
-		m.Overlap.Message, m.Overlap.WithOlderPool, m.Overlap.YieldPending = a.overlaps.rootOverlapMessage(m.Base.Key, m.Base.OpenBlockRanges()), false, false
-		return
-	}
-	text, younger := a.overlaps.describeOverlap(m.Base.Key)
-	own, neighbours := a.overlaps.overlappingPools(m.Base.Key)
-	m.Overlap.Message, m.Overlap.WithOlderPool, m.Overlap.YieldPending = text, younger, false
-	for i, n := range slices.DeleteFunc(neighbours, func(n overlappingPool) bool { return !n.isOlder || own.allowsOverlap }) {
-		m.Overlap.YieldPending = m.Overlap.YieldPending || (i < maxYields && !slices.Contains(m.Base.Pool.PoolStatus().Yields, newYieldedPool(n.key, n.declaration.uid, n.declaration.generation)))
-	}
+func yieldedPoolKey(y v1alpha1.YieldedPool) pools.Key {
+	return pools.Key{Kind: y.Kind, Namespace: y.Namespace, Name: y.Name}
 }

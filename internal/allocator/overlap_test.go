@@ -128,7 +128,7 @@ func BenchmarkOverlap(b *testing.B) {
 		all := make([]*grants.PoolState, n)
 		for i := range all {
 			key := pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: "ns", Name: fmt.Sprint("pool-", i)}
-			all[i] = stateOfPool(a.getOrCreatePool(key))
+			all[i] = stateOfPool(a.pools.getOrCreatePool(key))
 			all[i].SetBasePool(&v1alpha1.NetworkPool{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: key.Name, UID: types.UID(key.Name), Generation: 1},
 				Spec:       v1alpha1.NetworkPoolSpec{CIDR: fmt.Sprintf("10.%d.%d.0/24", i/256, i%256)},
@@ -142,19 +142,19 @@ func BenchmarkOverlap(b *testing.B) {
 			a, all := fleet()
 			b.StartTimer()
 			for _, p := range all {
-				a.publishDeclaration(p.Base.Pool)
+				a.relations.publishDeclaration(p.Base.Pool)
 			}
 		}
 	})
 	b.Run("Reconcile", func(b *testing.B) {
 		a, all := fleet()
 		for _, p := range all {
-			a.publishDeclaration(p.Base.Pool)
+			a.relations.publishDeclaration(p.Base.Pool)
 		}
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
-			a.publishDeclaration(all[i%n].Base.Pool)
-			a.updateOverlap(all[i%n])
+			a.relations.publishDeclaration(all[i%n].Base.Pool)
+			a.relations.updateOverlap(all[i%n])
 		}
 	})
 }

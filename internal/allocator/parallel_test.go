@@ -110,7 +110,7 @@ func BenchmarkPools(b *testing.B) {
 		key := pools.KeyForPool(obj)
 		wake := make(chan struct{}, 1)
 		woken.Store(key, wake)
-		p := stateOfPool(a.getOrCreatePool(key))
+		p := stateOfPool(a.pools.getOrCreatePool(key))
 		p.SetBasePool(obj)
 		p.Record.Holder, p.Record.TakeoverChecked = true, true
 		obj.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "bench"}

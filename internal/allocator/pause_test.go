@@ -71,7 +71,7 @@ func TestPauseIsReportedOnce(t *testing.T) {
 				changes = append(changes, withPausedCondition)
 			}
 			claim := observeClaim(p, "c", 0, changes...)
-			p.Conditions.RecordAdmission(claim, grants.AdmissionResult{Wait: true, Quiet: a.isForOtherManager(claim), ClusterState: c.clusterState})
+			p.Conditions.RecordAdmission(claim, grants.AdmissionResult{Wait: true, Quiet: a.scope.isForOtherManager(claim), ClusterState: c.clusterState})
 			if got := len(p.Conditions.Unpublished) > 0; got != c.want {
 				t.Errorf("reported: %v", got)
 			}

@@ -5,118 +5,104 @@ import (
 	"errors"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ending"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
+)
+
+const (
+	// maxGrantsPerCommit bounds the grants of one commit.
+	maxGrantsPerCommit = 128
+	// planningLowWaterMark is the number of grants being written below which more are planned, so that the writers
+	// never run dry and a commit carries many grants when there is much to do.
+	planningLowWaterMark = 96
+	// confirmCommitDelay is how long the status of an idle pool may still list confirmed grants as in flight.
+	confirmCommitDelay = time.Second
 )
 
 // Reconcile brings one pool forward: it updates the state of the pool, takes the pool over, plans, commits and
 // dispatches writes. It must not run twice at once for one pool. The pool in seen comes from the cache; nil means that
 // it does not exist.
 func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.Pool) (reconcile.Result, error) {
-	p := a.getOrCreatePool(key)
+	p := a.pools.getOrCreatePool(key)
 	now := a.now()
-	if !a.isInShard(key) {
-		a.observePoolOnly(p, seen, now)
+	if !a.scope.isInShard(key) {
+		a.unserved.observePoolOnly(p, seen, now)
 		return reconcile.Result{}, nil
 	}
-	if refusal := a.refusalIfUnserved(key, seen); refusal != nil {
-		return a.reconcileUnservedPool(ctx, p, seen, refusal)
+	if refusal := a.scope.refusalIfUnserved(key, seen); refusal != nil {
+		return a.unserved.reconcileUnservedPool(ctx, p, seen, refusal)
 	}
 	if seen == nil || pools.HasEnded(seen) {
-		return a.reconcileMissingPool(ctx, p, seen, a.missingPoolRefusal(ctx, p.Key))
+		return a.reconcileMissingPool(ctx, p, seen, a.relations.missingPoolRefusal(ctx, p.Key))
 	}
 	m := p.Lock()
 	m.Queues.NextReconcileAt = time.Time{} // until this reconcile is over, a failure enqueues the pool
 	if m.RefreshBasePool(seen, a.ManagerID, now) {
 		countLostTerm(p.Key)
 	}
-	m.Quotas.Limit, m.Quarantine.ManagementCluster = a.newQuotaLimits(ctx), a.ManagementCluster
+	m.Quotas.Limit, m.Quarantine.ManagementCluster = a.lookups.newQuotaLimits(ctx), a.ManagementCluster
 	unanswered := m.Record.PendingCommit != nil
 	m.Unlock()
 	if unanswered {
-		if err := a.sendCommit(ctx, p); err != nil {
+		if err := a.status.sendCommit(ctx, p); err != nil {
 			return a.resultForError(p, err)
 		}
 	}
 	m = p.Lock()
 	if m.Record.TakeRevalidation() {
-		a.loseTerm(m)
+		a.status.loseTerm(m)
 	}
 	holder := m.Record.Holder
 	base := m.Base.Pool
 	m.Unlock()
-	a.publishDeclaration(base) // whichever manager holds it
-	parent := a.parentForPool(base)
+	a.relations.publishDeclaration(base) // whichever manager holds it
+	parent := a.relations.parentForPool(base)
 	m = p.Lock()
 	m.Carved.Parent = parent
-	a.updateOverlap(m)
-	a.enqueueChildren(m)
+	a.relations.updateOverlap(m)
+	a.relations.enqueueChildren(m)
 	m.Unlock()
-	a.enqueueOlderPools(p)
-	lookupWait := a.startMachineLookups(p, now)
+	a.exclusions.enqueueOlderPools(p)
+	lookupWait := a.machines.startMachineLookups(p, now)
 	if a.isPoolWriteRefused(p, now) {
 		return minWaitResult(a.refuseAllWaiting(ctx, p, now), lookupWait), nil
 	}
 	if !holder {
 		m = p.Lock()
-		may, wait := m.MayTakeOver(now, a.Elected, a.ShrinkGrace, a.newAdmissionFunc(ctx, m, now), a.newReleaseAdmissionFunc(ctx, m))
+		may, wait := m.MayTakeOver(now, a.Elected, a.ShrinkGrace, a.admission.newAdmissionFunc(ctx, m, now), a.admission.newReleaseAdmissionFunc(ctx, m))
 		m.Record.TakeoverChecked = m.Record.TakeoverChecked || !may
 		m.Claimants.Gone.Rotate(now)
 		m.Unlock()
 		if !may {
 			return minWaitResult(wait, lookupWait), nil
 		}
-		if err := a.takeOverPool(ctx, p); err != nil {
+		if err := a.status.takeOverPool(ctx, p); err != nil {
 			return a.handleTakeOverFailure(ctx, p, now, err)
 		}
 	}
-	if done, err := a.reconcilePoolMetadata(ctx, p); done || err != nil {
+	if done, err := a.metadata.reconcilePoolMetadata(ctx, p); done || err != nil {
 		return a.handlePoolWriteFailure(ctx, p, now, err)
 	}
-	if err := a.checkArrival(ctx, p); err != nil {
+	if err := a.arrivals.checkArrival(ctx, p); err != nil {
 		return a.resultForError(p, err)
 	}
-	a.excludeSharedRanges(ctx, p)
+	a.exclusions.excludeSharedRanges(ctx, p)
 
 	next, err := a.reconcileBatch(ctx, p, now)
 	if err != nil {
 		return a.resultForError(p, err)
 	}
-	a.enqueueOlderPools(p)
+	a.exclusions.enqueueOlderPools(p)
 	return minWaitResult(next, lookupWait), nil
-}
-
-// newQuotaLimits returns a lookup of how many claims of a Cluster may have an address. It reads each Cluster once.
-func (a *Allocator) newQuotaLimits(ctx context.Context) func(types.NamespacedName) (int64, bool) {
-	if a.NodeQuota == nil {
-		return nil
-	}
-	type limit struct {
-		n       int64
-		limited bool
-	}
-	known := map[types.NamespacedName]limit{}
-	return func(cluster types.NamespacedName) (int64, bool) {
-		l, ok := known[cluster]
-		if !ok {
-			l.n, l.limited = a.NodeQuota(ctx, cluster)
-			known[cluster] = l
-		}
-		return l.n, l.limited
-	}
 }
 
 // handleTakeOverFailure handles a failed takeover: an edit of the pool by a user does not end our term, a write of
@@ -137,7 +123,7 @@ func (a *Allocator) handleTakeOverFailure(ctx context.Context, p *grants.Pool, n
 		m.SetBasePool(live)
 		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
 	}
-	a.loseTerm(m)
+	a.status.loseTerm(m)
 	return reconcile.Result{RequeueAfter: m.Record.Takeover.Backoff}, nil
 }
 
@@ -151,7 +137,7 @@ func (a *Allocator) handlePoolWriteFailure(ctx context.Context, p *grants.Pool, 
 	m := p.Lock()
 	m.Record.RecordWriteRefusal(err, now)
 	m.Unlock()
-	a.recordPoolRefusedEvent(p)
+	a.reports.recordPoolRefusedEvent(p)
 	return reconcile.Result{RequeueAfter: a.refuseAllWaiting(ctx, p, now)}, nil
 }
 
@@ -168,41 +154,14 @@ func (a *Allocator) isPoolWriteRefused(p *grants.Pool, now time.Time) bool {
 func (a *Allocator) refuseAllWaiting(ctx context.Context, p *grants.Pool, now time.Time) time.Duration {
 	m := p.Lock()
 	m.BeginReconcile()
-	refused := m.Planner.RefusalsForPending(now, a.newAdmissionFunc(ctx, m, now))
+	refused := m.Planner.RefusalsForPending(now, a.admission.newAdmissionFunc(ctx, m, now))
 	m.Unlock()
 	for c, refusal := range refused {
-		a.refuseClaimant(p, c, *refusal)
+		a.jobs.refuseClaimant(p, c, *refusal)
 	}
 	m = p.Lock()
 	defer m.Unlock()
 	return m.EndReconcile(now, m.NextWakeDelay(now, m.Queues.NextRetryDelay(now)))
-}
-
-// recordPoolRefusedEvent records an event that a pool cannot be written.
-func (a *Allocator) recordPoolRefusedEvent(p *grants.Pool) {
-	m := p.Lock()
-	base, refusal := m.Base.Pool, m.Record.WriteRefusal
-	m.Unlock()
-	a.Recorder.Eventf(base, nil, corev1.EventTypeWarning, "PoolStatusRefused", "Allocate", "%s", refusal.Message)
-}
-
-// refusalIfUnserved returns why this manager does not serve a pool; nil means that it does. A manager that watches one
-// namespace does not see the addresses of the others, so it can regard no address of a global pool as free; nor can a
-// manager that leaves the pools of the in-cluster provider to that provider, for a pool that mirrors one.
-func (a *Allocator) refusalIfUnserved(key pools.Key, pool v1alpha1.Pool) *grants.Refusal {
-	_, mirror := incluster.RefForMirror(key.Kind, key.Name)
-	mirror = mirror && (pool == nil || !incluster.IsEnded(pool))
-	switch {
-	case !key.IsPoolKind():
-		return UnknownPoolKindRefusal(key)
-	case a.Namespace != "" && key.Kind == v1alpha1.GlobalNetworkPoolKind:
-		return grants.PoolNotReady("%s is not served by this manager, which watches only namespace %s; "+
-			"run a manager without --namespace for global pools", key, a.Namespace)
-	case mirror && !a.InClusterPools:
-		return grants.PoolNotReady("%s mirrors a pool of the in-cluster provider, and this manager runs without --serve-in-cluster-pools; "+
-			"add the component in-cluster-pools, or hand the pools back with kubectl butler-ipam hand-back", key)
-	}
-	return nil
 }
 
 // resultForError turns the end of a term or a changed spec into a retry without an error, the end of the pool into a
@@ -211,7 +170,7 @@ func (a *Allocator) resultForError(p *grants.Pool, err error) (reconcile.Result,
 	var refused *commitRefusedError
 	switch {
 	case errors.As(err, &refused):
-		a.recordPoolRefusedEvent(p)
+		a.reports.recordPoolRefusedEvent(p)
 		return reconcile.Result{RequeueAfter: time.Millisecond}, nil // claims get a refusal; the commit has its own time
 	case errors.Is(err, errTermLost), errors.Is(err, errPoolChanged):
 		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
@@ -219,6 +178,15 @@ func (a *Allocator) resultForError(p *grants.Pool, err error) (reconcile.Result,
 		return reconcile.Result{}, nil
 	}
 	return reconcile.Result{}, err
+}
+
+// minWaitResult returns the result that requeues a pool after the shorter of wait and lookupWait, the delay until the next
+// lookup of Machines; 0 means never.
+func minWaitResult(wait, lookupWait time.Duration) reconcile.Result {
+	if lookupWait > 0 {
+		wait = grants.MinWait(wait, lookupWait)
+	}
+	return reconcile.Result{RequeueAfter: wait}
 }
 
 // reconcileBatch plans and commits one batch and dispatches the writes. It returns the delay until the next reconcile
@@ -229,7 +197,7 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *grants.Pool, now time
 	if !mustWait {
 		m.Held.ReleaseHeldRanges()
 	}
-	admission := a.newAdmissionFunc(ctx, m, now)
+	admission := a.admission.newAdmissionFunc(ctx, m, now)
 	m.BeginReconcile()
 	m.Releases.ExpireCooling(now)
 	m.EndAdoption(now)
@@ -240,7 +208,7 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *grants.Pool, now time
 	granted, refused := a.planBatch(m, now, admission)
 	m.Grants.EndBlockedGrants(admission)
 	m.Growth.PlanBlocks(now, a.ShrinkGrace)
-	cooled := !mustWait && m.Releases.CoolReleases(now, a.newReleaseAdmissionFunc(ctx, m))
+	cooled := !mustWait && m.Releases.CoolReleases(now, a.admission.newReleaseAdmissionFunc(ctx, m))
 	freed := m.Queues.HasBlockingGrant()
 	next := m.PrepareCommit(now)
 	differs, urgent := next.HasChanges(m.Base.Pool)
@@ -249,28 +217,28 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *grants.Pool, now time
 
 	reopened, committed := false, due && !mustWait
 	if committed {
-		if err := a.commitGrants(ctx, p, next); err != nil {
+		if err := a.status.commitGrants(ctx, p, next); err != nil {
 			return 0, err
 		}
 		// A commit counts the grants that it ends: the next one removes those of dead claims from the counts.
 		differs = len(next.ConfirmedUIDs) > 0
 		reopened = grants.BlocksChanged(before, next.Pool)
-		a.enqueueParent(before, next.Pool)
+		a.relations.enqueueParent(before, next.Pool)
 		metrics.GrantedAddresses.WithLabelValues(p.Key.Kind, p.Key.Namespace, p.Key.Name).Add(float64(granted))
 	}
-	a.reportPoolStatus(p, before)
+	a.reports.reportPoolStatus(p, before)
 	for c, refusal := range refused {
-		a.refuseClaimant(p, c, *refusal)
+		a.jobs.refuseClaimant(p, c, *refusal)
 	}
 	wait, err := a.dispatchJobs(ctx, p, now, admission)
 	if err != nil {
 		return 0, err
 	}
-	if d := a.dispatchBlockRequests(p, now); d > 0 {
+	if d := a.requests.dispatchBlockRequests(p, now); d > 0 {
 		wait = grants.MinWait(wait, d)
 	}
-	a.dispatchPendingConditions(ctx, p, admission)
-	if d := a.sweepOrphans(ctx, p, now); d > 0 {
+	a.jobs.dispatchPendingConditions(ctx, p, admission)
+	if d := a.owners.sweepOrphans(ctx, p, now); d > 0 {
 		wait = grants.MinWait(wait, d)
 	}
 	m = p.Lock()
@@ -302,6 +270,60 @@ func (a *Allocator) planBatch(m *grants.PoolState, now time.Time, admission gran
 	return granted, refused
 }
 
+// dispatchJobs dispatches the writes that are due. It returns how long until the next one that has to wait is due.
+func (a *Allocator) dispatchJobs(ctx context.Context, p *grants.Pool, now time.Time, admission grants.AdmissionFunc) (time.Duration, error) {
+	m := p.Lock()
+	todo, wait := m.ListDueWrites(now, grants.MaxJobs-m.Queues.ActiveJobs, a.OrphanGrace, admission, a.admission.newReleaseAdmissionFunc(ctx, m))
+	base, holder := m.Base.Pool, m.Record.Holder
+	var moves grants.UnfinishedMoves
+	if holder || base == nil {
+		room := grants.MaxJobs - m.Queues.ActiveJobs - len(todo.ServeClaimants) - len(todo.ReleaseClaimants) - len(todo.ResolveOrphans)
+		moves = m.Moves.UnfinishedMoves(now, room)
+	}
+	m.Unlock()
+
+	if len(todo.ReleaseClaimants)+len(moves.Claimants)+len(moves.Addresses) > 0 && holder {
+		// Only the holder removes finalizers (R6): a live read right before, once for all of them.
+		live := base.DeepCopyObject().(v1alpha1.Pool)
+		if err := a.Live.Get(ctx, client.ObjectKeyFromObject(live), live); err != nil {
+			return 0, client.IgnoreNotFound(err)
+		}
+		if grants.ReadBackFor(base, base, live).Outcome() == term.TermLost {
+			m = p.Lock()
+			defer m.Unlock()
+			a.status.loseTerm(m)
+			return 0, errTermLost
+		}
+	}
+	m = p.Lock()
+	defer m.Unlock()
+	// Busy from now on, and not before: the term may have ended in between.
+	for _, uid := range todo.ServeClaimants {
+		a.jobs.startClaimantJob(m, uid, serveJob, a.jobs.serveClaimant)
+	}
+	for _, uid := range todo.ReleaseClaimants {
+		a.jobs.startClaimantJob(m, uid, releaseJob, a.jobs.releaseClaimant)
+	}
+	for _, addr := range todo.ResolveOrphans {
+		if o := m.Addresses.Orphans[addr.Key()]; o != nil && o.UID == addr.UID && !o.Busy {
+			o.Busy = true
+			m.Queues.ActiveJobs++
+			a.queue.submitJob(p.Key, func(ctx context.Context) { a.addresses.runOrphanJob(ctx, p, addr) })
+		}
+	}
+	for _, uid := range moves.Claimants {
+		a.jobs.startClaimantJob(m, uid, releaseJob, a.jobs.finishClaimantMove)
+	}
+	for _, addr := range moves.Addresses {
+		m.Queues.ActiveJobs++
+		a.queue.submitJob(p.Key, func(ctx context.Context) { a.addresses.finishAddressMove(ctx, p, addr) })
+	}
+	if moves.Wait > 0 {
+		wait = grants.MinWait(wait, moves.Wait)
+	}
+	return wait, nil
+}
+
 // reconcileMissingPool serves the claims of a pool that does not exist, or that has lost our finalizer while another
 // controller's keeps it: they get a refusal, and their addresses are released when they are deleted. No manager can
 // grant from that pool.
@@ -310,11 +332,11 @@ func (a *Allocator) reconcileMissingPool(ctx context.Context, p *grants.Pool, se
 	if m.ClearBasePool() {
 		metrics.DeletePoolGauges(p.Key.Kind, p.Key.Namespace, p.Key.Name)
 	}
-	a.withdrawDeclaration(p.Key)
+	a.relations.withdrawDeclaration(p.Key)
 	clear(m.Conditions.BlockingClusters)
 	m.BeginReconcile()
 	m.Claimants.Gone.Rotate(a.now())
-	admission := a.newAdmissionFunc(ctx, m, a.now())
+	admission := a.admission.newAdmissionFunc(ctx, m, a.now())
 	var toRefuse []*grants.Claimant
 	m.Queues.Waiting.Scan(func(c *grants.Claimant) bool {
 		admitted := admission(c)
@@ -331,24 +353,18 @@ func (a *Allocator) reconcileMissingPool(ctx context.Context, p *grants.Pool, se
 				return reconcile.Result{}, err // the cache is behind; its watch brings the pool
 			}
 		}
-		a.refuseClaimants(p, toRefuse, refusal)
+		a.jobs.refuseClaimants(p, toRefuse, refusal)
 	}
 	wait, err := a.dispatchJobs(ctx, p, a.now(), admission)
-	if d := a.dispatchBlockRequests(p, a.now()); d > 0 {
+	if d := a.requests.dispatchBlockRequests(p, a.now()); d > 0 {
 		wait = grants.MinWait(wait, d)
 	}
-	a.dispatchPendingConditions(ctx, p, admission)
+	a.jobs.dispatchPendingConditions(ctx, p, admission)
 	m = p.Lock()
 	wait = m.EndReconcile(a.now(), wait)
 	m.Unlock()
-	a.dropUnusedPool(p)
+	a.pools.dropUnusedPool(p)
 	return reconcile.Result{RequeueAfter: wait}, err
-}
-
-func (a *Allocator) refuseClaimants(p *grants.Pool, claims []*grants.Claimant, refusal *grants.Refusal) {
-	for _, c := range claims {
-		a.refuseClaimant(p, c, *refusal)
-	}
 }
 
 // poolExists reports, by a live read, whether a pool exists.
@@ -357,90 +373,4 @@ func (a *Allocator) poolExists(ctx context.Context, key pools.Key) (bool, error)
 	defer cancel()
 	_, err := key.GetPool(ctx, a.Live)
 	return err == nil, client.IgnoreNotFound(err)
-}
-
-// reconcilePoolMetadata keeps our finalizer on a pool while it lives, the mark of the management cluster, and the names
-// of Clusters. It removes the finalizer from a deleted pool when no object has an address of it any more. gone reports
-// whether the pool is gone, or has changed, so that the reconcile ends.
-func (a *Allocator) reconcilePoolMetadata(ctx context.Context, p *grants.Pool) (gone bool, err error) {
-	now := a.now()
-	m := p.Lock()
-	base := m.Base.Pool
-	deleting, moved := base.GetDeletionTimestamp() != nil, ending.IsMoved(base)
-	used := deleting && !moved && (m.Space.Ledger.Counts().Owners > 0 || len(m.Grants.ByClaimant) > 0 || m.Carved.HasBlocks())
-	mark := !deleting && m.Quarantine.NeedsManagementClusterMark(base)
-	mayName := !deleting && !m.Quarantine.IsArriving()
-	undone := now.Before(m.Record.AddFinalizerAfter)
-	m.Unlock()
-	var names string
-	if mayName {
-		names = a.nextClustersAnnotation(ctx, base)
-	}
-	if (controllerutil.ContainsFinalizer(base, v1alpha1.PoolFinalizer) != deleting && !mark && names == "") || (undone && !deleting) {
-		return false, nil
-	}
-	if deleting && !moved { // a pool that clusterctl moves away goes as it is
-		if used {
-			return false, nil
-		}
-		// The watch may lag behind an object that another manager wrote: the list decides.
-		found, err := a.poolLister.listPool(ctx, p.Key)
-		if err != nil {
-			return false, err
-		}
-		for _, c := range found.Claimants {
-			used = used || c.HasRecord() || c.PublishedRange.IsValid()
-		}
-		for _, b := range found.Blocks {
-			// A block in another namespace that is not open, or that was carved for another pool of the name, ends
-			// without this pool.
-			used = used || (b.HasFinalizer && !b.InOtherNamespace && base.PoolSpec().Carve != nil)
-		}
-		if used || len(found.Addresses) > 0 {
-			return false, nil
-		}
-	}
-	next := base.DeepCopyObject().(v1alpha1.Pool)
-	if names != "" {
-		annotations.AddAnnotations(next, map[string]string{v1alpha1.ClustersAnnotation: names})
-	}
-	if deleting {
-		controllerutil.RemoveFinalizer(next, v1alpha1.PoolFinalizer)
-	} else {
-		controllerutil.AddFinalizer(next, v1alpha1.PoolFinalizer)
-	}
-	if mark {
-		m = p.Lock()
-		m.Quarantine.MarkManagementCluster(next)
-		m.Unlock()
-	}
-	patch := client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})
-	timedCtx, cancel := withRequestTimeout(ctx)
-	defer cancel()
-	if err := a.Client.Patch(timedCtx, next, patch); err != nil {
-		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			return true, nil // the watch brings the newer pool
-		}
-		return false, err
-	}
-	m = p.Lock()
-	defer m.Unlock()
-	m.SetBasePool(next)
-	if !deleting && !controllerutil.ContainsFinalizer(next, v1alpha1.PoolFinalizer) {
-		m.Record.AddFinalizerAfter = now.Add(term.MaxRetryPause)
-		undone := &grants.WriteRevertedError{ObjectName: p.Key.String()}
-		a.Recorder.Eventf(next, nil, corev1.EventTypeWarning, "WriteUndone", "Allocate", "%s", undone.Error())
-	}
-	m.Quarantine.Arrival.OpenedManually = m.Quarantine.Arrival.OpenedManually || (mark && m.Quarantine.Arrival.MissingProof != "")
-	return deleting, nil
-}
-
-func claimantSnapshot(p *grants.Pool, uid types.UID) (grants.Claimant, bool) {
-	m := p.Lock()
-	defer m.Unlock()
-	c := m.Claimants.ByUID[uid]
-	if c == nil {
-		return grants.Claimant{}, false
-	}
-	return *c, true
 }

@@ -53,7 +53,7 @@ func TestCoolReleases(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newTestPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int64](30) })
 			tc.as(p)
-			if got := p.Releases.CoolReleases(noon, New(Options{}).newReleaseAdmissionFunc(t.Context(), p)); got != tc.want {
+			if got := p.Releases.CoolReleases(noon, New(Options{}).admission.newReleaseAdmissionFunc(t.Context(), p)); got != tc.want {
 				t.Errorf("does not rest as it should: %v, want %v", got, tc.want)
 			}
 		})

@@ -168,7 +168,7 @@ func releaseAll(t *testing.T, n int, order func(i int) int) {
 	}
 	// turns releases what may be released, and returns in how many reconciles.
 	turns := func() (turn int) {
-		for ; p.Releases.CoolReleases(clock.Now(), a.newReleaseAdmissionFunc(t.Context(), p)); turn++ {
+		for ; p.Releases.CoolReleases(clock.Now(), a.admission.newReleaseAdmissionFunc(t.Context(), p)); turn++ {
 			noted := 0
 			for _, c := range claims {
 				if c != nil && p.Claimants.ByUID[c.Owner.UID] != nil && !p.Cooling.NeedsCooling(p.Inventory.ReleaseFor(c), clock.Now()) {
@@ -380,7 +380,7 @@ func TestReleasesWaitForRoom(t *testing.T) {
 	}
 	c := observeClaim(p, "late", 0, withRecordedAddress("10.0.200.201"), bothReady, withDeletionTimestamp)
 	observeAddress(p, "late", "10.0.200.201", "uid-late")
-	if p.Releases.CoolReleases(noon, a.newReleaseAdmissionFunc(t.Context(), p)) || !p.Cooling.NeedsCooling(p.Inventory.ReleaseFor(c), noon) || len(p.Queues.ToWrite) > 0 {
+	if p.Releases.CoolReleases(noon, a.admission.newReleaseAdmissionFunc(t.Context(), p)) || !p.Cooling.NeedsCooling(p.Inventory.ReleaseFor(c), noon) || len(p.Queues.ToWrite) > 0 {
 		t.Fatal("it was noted, or is looked at in every turn")
 	}
 	if ready := p.Status.PoolConditions(p.Space.Ledger.Counts(), noon)[0]; !strings.Contains(ready.Message, "deleted claims keep their addresses") {
@@ -401,7 +401,7 @@ func TestReleasesWaitForRoom(t *testing.T) {
 	}
 	p.Queues.AddToOverflow(c)
 	p.Releases.ExpireCooling(noon.Add(2 * time.Hour))
-	if !p.Releases.CoolReleases(noon.Add(2*time.Hour), a.newReleaseAdmissionFunc(t.Context(), p)) {
+	if !p.Releases.CoolReleases(noon.Add(2*time.Hour), a.admission.newReleaseAdmissionFunc(t.Context(), p)) {
 		t.Error("it waits, though nothing rests any more")
 	}
 }

@@ -52,8 +52,8 @@ func TestMissingPoolsLeaveNothing(t *testing.T) {
 			a.ForgetObject(c)
 			turn(key)
 		}
-		if left := testutil.CollectAndCount(metrics.ClaimRefusals) - before; counted != 50 || left != 0 || len(a.pools) > 0 {
-			t.Errorf("%d claims got a refusal; %d series are left of claims that are gone, and %d pools", counted, left, len(a.pools))
+		if left := testutil.CollectAndCount(metrics.ClaimRefusals) - before; counted != 50 || left != 0 || len(a.pools.byKey) > 0 {
+			t.Errorf("%d claims got a refusal; %d series are left of claims that are gone, and %d pools", counted, left, len(a.pools.byKey))
 		}
 	})
 }

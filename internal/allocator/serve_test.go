@@ -96,7 +96,7 @@ func TestServe(t *testing.T) {
 	a := New(Options{Client: api, Live: api, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
 	p.Planner.PlanGrants(noon, 9, admitAll)
 	p.Grants.ByClaimant[c.Owner.UID].Committed, p.Grants.ByClaimant[c.Owner.UID].CommitConfirmedAt = true, noon
-	if err := a.serveClaimant(t.Context(), grants.NewPool(p), *c); err != nil {
+	if err := a.jobs.serveClaimant(t.Context(), grants.NewPool(p), *c); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"metadata 10.0.0.1 on uid-a at 5", "create 10.0.0.1", "status  on uid-a at 50"}
@@ -149,7 +149,7 @@ func TestServeLeaves(t *testing.T) {
 				tc.live(api.claim)
 			}
 			a := New(Options{Client: api, Live: api, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
-			if err := a.serveClaimant(t.Context(), grants.NewPool(p), *c); (err != nil) != tc.fails {
+			if err := a.jobs.serveClaimant(t.Context(), grants.NewPool(p), *c); (err != nil) != tc.fails {
 				t.Errorf("error: %v", err)
 			}
 			if len(api.recorded) > 0 {
@@ -189,7 +189,7 @@ func TestResolveOrphan(t *testing.T) {
 			a := New(Options{Client: api, Live: api, Recorder: events.NewFakeRecorder(9), Clock: clocktesting.NewFakeClock(noon)})
 			s := p.Addresses.Orphans[types.NamespacedName{Namespace: "ns", Name: "a"}]
 			s.OrphanedSince = noon.Add(-a.OrphanGrace)
-			if _, err := a.resolveOrphan(t.Context(), grants.NewPool(p), s.Address); (err != nil) != tc.fails {
+			if _, err := a.addresses.resolveOrphan(t.Context(), grants.NewPool(p), s.Address); (err != nil) != tc.fails {
 				t.Errorf("%s: %v", tc.reason, err)
 			}
 			if d := cmp.Diff(tc.want, api.recorded); d != "" {
@@ -233,7 +233,7 @@ func TestRefusalKeepsStatusOfAdoptedAllocation(t *testing.T) {
 	c := observeAllocation(p, "x", 4, withAllocatedStatus("10.0.0.1", "10.0.0.4"))
 	api := &statusOnlyAPI{}
 	a := New(Options{Client: api, Live: api, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
-	if err := a.serveClaimant(t.Context(), grants.NewPool(p), *c); !apierrors.IsForbidden(err) {
+	if err := a.jobs.serveClaimant(t.Context(), grants.NewPool(p), *c); !apierrors.IsForbidden(err) {
 		t.Errorf("it fails with %v", err)
 	}
 	if api.statuses > 0 || p.Inventory.FindBlockingFact(c.PublishedRange, ledger.Owner{Name: "another"}) == nil {

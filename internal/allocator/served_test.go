@@ -177,7 +177,7 @@ func TestReleaseWaitsForConsumers(t *testing.T) {
 	} {
 		p := newTestPool(t, "10.0.0.1-10.0.0.9")
 		c := observeClaim(p, "c", 0, withRecordedAddress("10.0.0.1"), bothReady, withDeletionTimestamp, func(c *ipamv1.IPAddressClaim) { c.Finalizers = append(c.Finalizers, finalizer) })
-		if got := !a.admitRelease(p, c, a.newClusterLookup(t.Context())).Wait; got != may {
+		if got := !a.admission.admitRelease(p, c, a.lookups.newClusterLookup(t.Context())).Wait; got != may {
 			t.Errorf("%s: may be released %v", finalizer, got)
 		}
 	}
@@ -217,8 +217,8 @@ func TestRefusedCommit(t *testing.T) {
 	api := &singleWriteAPI{err: apierrors.NewForbidden(schema.GroupResource{Resource: "networkpools"}, "pool", errors.New("a policy says no"))}
 	a := New(Options{Client: api, Live: api, Recorder: noopRecorder{}, ManagerID: "me", Clock: clock})
 	api.live = func(*v1alpha1.NetworkPool) *v1alpha1.NetworkPool { return p.Base.Pool.(*v1alpha1.NetworkPool) }
-	a.pools[testKey] = grants.NewPool(p)
-	p.Quotas.Shared = a.quota
+	a.pools.byKey[testKey] = grants.NewPool(p)
+	p.Quotas.Shared = a.pools.quota
 	observeClaim(p, "a", 0)
 	for range 5 {
 		if _, err := a.Reconcile(t.Context(), testKey, p.Base.Pool); err != nil {
@@ -448,19 +448,19 @@ func TestPausedGrantsDoNotBlockOthers(t *testing.T) {
 func TestUnservedPoolKeepsConditionsOfOthers(t *testing.T) {
 	a := New(Options{ManagerID: "me", Namespace: "ns", Clock: clocktesting.NewFakeClock(noon)})
 	key := pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "pool"}
-	p := stateOfPool(a.getOrCreatePool(key))
+	p := stateOfPool(a.pools.getOrCreatePool(key))
 	c := observeClaim(p, "c", 0)
 	obj := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "pool", UID: "u", ResourceVersion: "1", Generation: 1}, Spec: v1alpha1.GlobalNetworkPoolSpec{NetworkPoolSpec: v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/24"}}}
 	jobs := func() int {
 		c.Busy, p.Queues.ActiveJobs = false, 0
-		a.observeUnservedPool(t.Context(), grants.NewPool(p), obj, a.refusalIfUnserved(key, nil))
+		a.unserved.observeUnservedPool(t.Context(), grants.NewPool(p), obj, a.scope.refusalIfUnserved(key, nil))
 		return p.Queues.ActiveJobs
 	}
 	c.Status = &grants.PublishedStatus{Refusal: grants.Refusal{Reason: "PoolExhausted", Message: "by the manager that serves it"}}
 	if jobs() != 0 {
 		t.Error("it writes over what the other manager says")
 	}
-	if a.overlaps.declarationFor(key).uid != "u" {
+	if a.relations.overlaps.declarationFor(key).uid != "u" {
 		t.Error("its spec does not count for overlaps")
 	}
 }

@@ -73,18 +73,18 @@ func TestUnseenClusterIsNotGone(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			a, api := newAllocatorWithCluster(tt.cluster)
-			a.workers = workers.New[pools.Key](0) // jobs are counted, not run
+			a.queue.workers = workers.New[pools.Key](0) // jobs are counted, not run
 			p := newTestPool(t, "10.0.0.1-10.0.0.9")
 			p.Record.Holder = true
 			c := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, tt.published))
-			a.sweepOrphans(t.Context(), grants.NewPool(p), noon)
+			a.owners.sweepOrphans(t.Context(), grants.NewPool(p), noon)
 			if p.Queues.ActiveJobs != tt.jobs || len(api.fences) > 0 {
 				t.Errorf("%s: %d jobs, %d deletes", tt.reason, p.Queues.ActiveJobs, len(api.fences))
 			}
 			if toWrite := p.Queues.ToWrite[c.Owner.UID] != nil; toWrite != tt.toWrite {
 				t.Errorf("%s: to be written: %v", tt.reason, toWrite)
 			}
-			if wait := a.sweepOrphans(t.Context(), grants.NewPool(p), noon.Add(time.Hour)); tt.toWrite != (wait == time.Millisecond) {
+			if wait := a.owners.sweepOrphans(t.Context(), grants.NewPool(p), noon.Add(time.Hour)); tt.toWrite != (wait == time.Millisecond) {
 				t.Errorf("%s: it comes back after %v", tt.reason, wait)
 			}
 		})
@@ -144,11 +144,11 @@ func TestStatusShowsWhetherClusterWasSeen(t *testing.T) {
 // TestAwaitedClusterIsLookedUpWhenItAppears checks that a Cluster is looked up at once when it appears at last.
 func TestAwaitedClusterIsLookedUpWhenItAppears(t *testing.T) {
 	a, api := newAllocatorWithCluster(noCluster)
-	p := stateOfPool(a.getOrCreatePool(testKey))
+	p := stateOfPool(a.pools.getOrCreatePool(testKey))
 	was := newTestPool(t, "10.0.0.1-10.0.0.9")
 	p.Base.Pool, p.Space.Layout, p.Space.Ledger, p.Record.Holder = was.Base.Pool, was.Space.Layout, was.Space.Ledger, true
 	c := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, grants.OwnerNeverSeen))
-	a.sweepOrphans(t.Context(), grants.NewPool(p), noon)
+	a.owners.sweepOrphans(t.Context(), grants.NewPool(p), noon)
 	cluster := types.NamespacedName{Namespace: "team", Name: "prod"}
 	if keys := a.PoolsWaitingForCluster(types.NamespacedName{Namespace: "team", Name: "other"}); len(keys) > 0 {
 		t.Errorf("another Cluster wakes %v", keys)
@@ -157,7 +157,7 @@ func TestAwaitedClusterIsLookedUpWhenItAppears(t *testing.T) {
 	if keys := a.PoolsWaitingForCluster(cluster); len(keys) != 1 {
 		t.Fatalf("woken: %v", keys)
 	}
-	if a.sweepOrphans(t.Context(), grants.NewPool(p), noon); p.Queues.ToWrite[c.Owner.UID] == nil {
+	if a.owners.sweepOrphans(t.Context(), grants.NewPool(p), noon); p.Queues.ToWrite[c.Owner.UID] == nil {
 		t.Error("nothing is written")
 	}
 }
@@ -181,7 +181,7 @@ func deletedCluster(c *clusterv1.Cluster) { c.DeletionTimestamp = &metav1.Time{T
 func newServingAllocator(t *testing.T, cluster error) (*Allocator, *grants.PoolState) {
 	t.Helper()
 	a, _ := newAllocatorWithCluster(cluster)
-	p := stateOfPool(a.getOrCreatePool(testKey))
+	p := stateOfPool(a.pools.getOrCreatePool(testKey))
 	was := newTestPool(t, "10.0.0.1-10.0.255.254")
 	p.Base.Pool, p.Space.Layout, p.Space.Ledger, p.Record.Holder, p.Owners.NextSweep = was.Base.Pool, was.Space.Layout, was.Space.Ledger, true, noon.Add(time.Hour)
 	return a, p
@@ -292,10 +292,10 @@ func TestResumedClusterIsReadAgain(t *testing.T) {
 // seen: it is gone, and its block waits for it, unless the write that records that it was seen was in progress.
 func TestPauseIsRememberedBeforeStatusWrite(t *testing.T) {
 	a, p := newServingAllocator(t, noCluster)
-	a.workers = workers.New[pools.Key](0)
+	a.queue.workers = workers.New[pools.Key](0)
 	c := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, grants.OwnerUnknown))
 	a.ObserveCluster(prod(pausedCluster), false)
-	if a.sweepOrphans(t.Context(), grants.NewPool(p), noon.Add(2*time.Hour)); p.Queues.ToWrite[c.Owner.UID] == nil || c.NextOwnerSeen(c.ObservedOwnerSeen) != grants.OwnerNeverSeen {
+	if a.owners.sweepOrphans(t.Context(), grants.NewPool(p), noon.Add(2*time.Hour)); p.Queues.ToWrite[c.Owner.UID] == nil || c.NextOwnerSeen(c.ObservedOwnerSeen) != grants.OwnerNeverSeen {
 		t.Errorf("it is to say %v", c.NextOwnerSeen(c.ObservedOwnerSeen))
 	}
 	c = observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, grants.OwnerSeenAlive), func(o *v1alpha1.IPAllocation) { o.ResourceVersion = "2" })
@@ -310,13 +310,13 @@ func TestOlderObservationDoesNotOverwritePause(t *testing.T) {
 	for name, before := range map[string]grants.OwnerSeen{"it was published meanwhile": grants.OwnerSeenAlive, "it was published before": grants.OwnerSeenPaused} {
 		t.Run(name, func(t *testing.T) {
 			a, p := newServingAllocator(t, noCluster)
-			a.workers, p.Owners.NextSweep = workers.New[pools.Key](0), noon
+			a.queue.workers, p.Owners.NextSweep = workers.New[pools.Key](0), noon
 			observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, before)).ObservedOwnerSeen = grants.OwnerSeenAlive
 			c := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, grants.OwnerSeenPaused), func(o *v1alpha1.IPAllocation) { o.ResourceVersion = "2" })
 			if before == grants.OwnerSeenAlive && p.Queues.ToWrite[c.Owner.UID] != nil {
 				t.Error("it is to be written before it was looked for")
 			}
-			if a.sweepOrphans(t.Context(), grants.NewPool(p), noon); p.Queues.ToWrite[c.Owner.UID] != nil || p.Queues.ActiveJobs > 0 {
+			if a.owners.sweepOrphans(t.Context(), grants.NewPool(p), noon); p.Queues.ToWrite[c.Owner.UID] != nil || p.Queues.ActiveJobs > 0 {
 				t.Errorf("it is to say %v, with %d jobs", c.NextOwnerSeen(c.ObservedOwnerSeen), p.Queues.ActiveJobs)
 			}
 		})
@@ -327,7 +327,7 @@ func TestOlderObservationDoesNotOverwritePause(t *testing.T) {
 // blocks are written in turn, and those that the API server refuses not all at once.
 func TestPausesAreWrittenInTurn(t *testing.T) {
 	a, p := newServingAllocator(t, nil)
-	a.workers = workers.New[pools.Key](0)
+	a.queue.workers = workers.New[pools.Key](0)
 	const n = 2 * grants.MaxJobs
 	for i := range n {
 		block := fmt.Sprintf("10.0.%d.%d/30", i*4/256, i*4%256)
@@ -335,7 +335,7 @@ func TestPausesAreWrittenInTurn(t *testing.T) {
 	}
 	a.ObserveCluster(prod(pausedCluster), false)
 	a.Client = pausedReader{a.Client}
-	if a.sweepOrphans(t.Context(), grants.NewPool(p), noon); p.Queues.ActiveJobs != grants.MaxJobs || !p.Owners.NextSweep.IsZero() {
+	if a.owners.sweepOrphans(t.Context(), grants.NewPool(p), noon); p.Queues.ActiveJobs != grants.MaxJobs || !p.Owners.NextSweep.IsZero() {
 		t.Errorf("%d jobs, and the next sweep is at %v", p.Queues.ActiveJobs, p.Owners.NextSweep)
 	}
 }
@@ -357,7 +357,7 @@ func TestUnwatchedClustersAreNotReported(t *testing.T) {
 	a.Namespace = "ns"
 	p := newTestPool(t, "10.0.0.1-10.0.0.9")
 	c := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, grants.OwnerUnknown))
-	if found := a.newOwnerLookup(t.Context())(p.Base.Key, c); found != grants.OwnerUnknown {
+	if found := a.lookups.newOwnerLookup(t.Context())(p.Base.Key, c); found != grants.OwnerUnknown {
 		t.Errorf("found: %v", found)
 	}
 }

@@ -92,7 +92,7 @@ func TestSlowPoolBesideAFastOne(t *testing.T) {
 				for i := range 3 * writers {
 					a.ObserveObject(waitingClaim(api, "fast", i))
 				}
-				p := stateOfPool(a.getOrCreatePool(pools.KeyForPool(fast)))
+				p := stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(fast)))
 				for {
 					if _, err := a.Reconcile(ctx, pools.KeyForPool(fast), fast); err != nil {
 						t.Fatal(err)
@@ -121,7 +121,7 @@ func heldPool(a *Allocator, ns string) *v1alpha1.NetworkPool {
 	}}
 	o.Spec.CIDR, o.Spec.Network = "10.0.0.0/16", ns
 	o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: a.ManagerID}
-	p := stateOfPool(a.getOrCreatePool(pools.KeyForPool(o)))
+	p := stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(o)))
 	p.SetBasePool(o)
 	p.Record.Holder, p.Record.TakeoverChecked = true, true
 	return o

@@ -54,8 +54,8 @@ func NewSnapshots(o *pools.Objects) *Snapshots {
 	}
 	for _, obj := range o.Pools {
 		next := obj.DeepCopyObject().(v1alpha1.Pool)
-		a.publishDeclaration(next)
-		m := a.getOrCreatePool(pools.KeyForPool(obj)).Lock()
+		a.relations.publishDeclaration(next)
+		m := a.pools.getOrCreatePool(pools.KeyForPool(obj)).Lock()
 		if m.SetBasePool(next); m.Space.Layout == nil {
 			m.Space.CompileLayout() // a pool from a file has no generation
 		}
@@ -68,8 +68,8 @@ func NewSnapshots(o *pools.Objects) *Snapshots {
 
 // ForPool returns the snapshot of one of the pools.
 func (s *Snapshots) ForPool(key pools.Key) *Snapshot {
-	p := s.allocator.getOrCreatePool(key)
-	s.allocator.excludeSharedRanges(context.Background(), p) // everything is read already: nothing is waited for
+	p := s.allocator.pools.getOrCreatePool(key)
+	s.allocator.exclusions.excludeSharedRanges(context.Background(), p) // everything is read already: nothing is waited for
 	m := p.Lock()
 	defer m.Unlock() // no other function uses it
 	return &Snapshot{m}
@@ -180,9 +180,9 @@ func (s *Snapshot) PlanGrants(ctx context.Context, from client.Client, now time.
 	})
 	a := New(Options{Client: from, FindMachine: (&failuredomain.Finder{Live: from}).FindMachine})
 	for range len(waiting)/grants.MaxMachineLookups + 1 {
-		a.findMachinesAndWait(ctx, grants.NewPool(s.state), now)
+		a.machines.findMachinesAndWait(ctx, grants.NewPool(s.state), now)
 	}
-	_, refused := s.state.Planner.PlanGrants(now, len(waiting), a.admissionRules(ctx, s.state, now))
+	_, refused := s.state.Planner.PlanGrants(now, len(waiting), a.admission.admissionRules(ctx, s.state, now))
 	out := map[types.UID]PlannedGrant{}
 	for uid, c := range waiting {
 		answer := PlannedGrant{Reason: c.PublishedRefusal().Reason, Message: c.PublishedRefusal().Message}

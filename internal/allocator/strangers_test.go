@@ -70,7 +70,7 @@ func TestForeignAddresses(t *testing.T) {
 				t.Fatalf("it is reported: %t, by %+v", reported, step.Call)
 			}
 			if c.wantEvent {
-				alloc.recordForeignAddressEvent(grants.NewPool(p), step.ForeignAddress)
+				alloc.writer.recordForeignAddressEvent(grants.NewPool(p), step.ForeignAddress)
 				if event := <-recorder.Events; !strings.Contains(event, "TwoProviders IPAddress ns/c was written by another provider") {
 					t.Error(event)
 				}

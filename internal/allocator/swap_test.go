@@ -63,7 +63,7 @@ func TestTakeOverAfterOther(t *testing.T) {
 			p.Record.Holder = false
 			api, lists := &singleWriteAPI{}, &listedObjects{claims: []*ipamv1.IPAddressClaim{newClaim("c", -600, naming(mirrored), c.claim)}}
 			a := New(Options{Client: api, Live: api, Lister: lists, ManagerID: "me", InClusterPools: true, Clock: clocktesting.NewFakeClock(noon)})
-			if err := a.takeOverPool(t.Context(), grants.NewPool(p)); err != nil {
+			if err := a.status.takeOverPool(t.Context(), grants.NewPool(p)); err != nil {
 				t.Fatal(err)
 			}
 			if !p.Quarantine.Until.Equal(c.until) {
@@ -109,7 +109,7 @@ func TestAdoptionUsesAPIServerClock(t *testing.T) {
 					now := noon.Add(later + wrong)
 					api, lists := &singleWriteAPI{}, &listedObjects{claims: []*ipamv1.IPAddressClaim{newClaim("c", -600, claim...)}}
 					a := New(Options{Client: api, Live: api, Lister: lists, ManagerID: id, InClusterPools: true, Clock: clocktesting.NewFakeClock(now), APITime: p.Clock.ToAPIServerTime})
-					if err := a.takeOverPool(t.Context(), grants.NewPool(p)); err != nil {
+					if err := a.status.takeOverPool(t.Context(), grants.NewPool(p)); err != nil {
 						t.Fatal(err)
 					}
 					return p.PrepareCommit(now).Pool, p.Quarantine.Until.Sub(now)

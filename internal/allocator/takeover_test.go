@@ -48,7 +48,7 @@ func TestTakeOver(t *testing.T) {
 	lists := &listOrderRecorder{write: api}
 	lists.addServedClaim(testKey, "a", "10.0.0.1")
 	a := New(Options{Client: api, Live: api, Lister: lists, ManagerID: "me"})
-	if err := a.takeOverPool(t.Context(), grants.NewPool(p)); err != nil {
+	if err := a.status.takeOverPool(t.Context(), grants.NewPool(p)); err != nil {
 		t.Fatal(err)
 	}
 	if lists.listedFirst {
@@ -73,7 +73,7 @@ func TestStandbyForgetsEndedObjects(t *testing.T) {
 	p.Record.Holder = false
 	clock := clocktesting.NewFakeClock(noon)
 	a := New(Options{ManagerID: "me", Clock: clock})
-	a.pools[testKey] = grants.NewPool(p)
+	a.pools.byKey[testKey] = grants.NewPool(p)
 	p.ForgetClaimant("gone")
 	for range 2 {
 		if !p.Claimants.Gone.Has("gone") {
@@ -120,13 +120,13 @@ func TestAdoptionRecordsEvent(t *testing.T) {
 				lists.addServedClaim(testKey, "a", "10.0.0.1")
 			}
 			a := New(Options{Client: api, Live: api, Lister: lists, ManagerID: "me", Recorder: recorder, Clock: clocktesting.NewFakeClock(noon)})
-			if err := a.takeOverPool(t.Context(), grants.NewPool(p)); err != nil {
+			if err := a.status.takeOverPool(t.Context(), grants.NewPool(p)); err != nil {
 				t.Fatal(err)
 			}
 			for range 2 {
 				before := p.Base.Pool
 				p.SetBasePool(p.PrepareCommit(noon).Pool)
-				a.reportPoolStatus(grants.NewPool(p), before)
+				a.reports.reportPoolStatus(grants.NewPool(p), before)
 			}
 			var got []string
 			for len(recorder.Events) > 0 {

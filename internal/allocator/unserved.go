@@ -2,25 +2,37 @@ package allocator
 
 import (
 	"context"
-	"slices"
 	"sync"
+	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
+
+// unservedPools observes the pools that this manager does not serve, among them those of other shards. It grants and
+// releases nothing of them. Where no manager serves a mirror, it reports that on the mirror, once.
+type unservedPools struct {
+	*Options
+	reported reportedSet
+
+	scope      *servedScope
+	pools      *poolSet
+	relations  *poolRelations
+	lookups    *cacheLookups
+	exclusions *rangeExcluder
+	status     *statusWriter
+	metadata   *poolMetadata
+	jobs       *claimantJobs
+}
 
 // reportedSet holds the mirrors for which this manager has reported that no manager serves them. It reports that once:
 // whatever overwrites the report afterwards is a manager that serves the mirror.
@@ -30,41 +42,88 @@ type reportedSet struct {
 }
 
 // has reports whether a UID was reported.
-func (o *reportedSet) has(uid types.UID) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.uids.Has(uid)
+func (rs *reportedSet) has(uid types.UID) bool {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	return rs.uids.Has(uid)
 }
 
 // add records that a UID was reported.
-func (o *reportedSet) add(uid types.UID) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.uids == nil {
-		o.uids = sets.New[types.UID]()
+func (rs *reportedSet) add(uid types.UID) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if rs.uids == nil {
+		rs.uids = sets.New[types.UID]()
 	}
-	o.uids.Insert(uid)
+	rs.uids.Insert(uid)
 }
 
 // reconcileUnservedPool handles a pool that this manager does not serve. For a mirror it reports that in the condition
 // Ready, since no other manager may be there to do it, and it removes our finalizer from a deleted one: it is deleted
 // with the pool that it mirrors, or with its namespace.
-func (a *Allocator) reconcileUnservedPool(ctx context.Context, p *grants.Pool, seen v1alpha1.Pool, refusal *grants.Refusal) (reconcile.Result, error) {
-	result := reconcile.Result{RequeueAfter: a.observeUnservedPool(ctx, p, seen, refusal)}
-	if _, mirror := incluster.RefForMirror(p.Key.Kind, p.Key.Name); seen == nil || !mirror || a.InClusterPools {
+func (up *unservedPools) reconcileUnservedPool(ctx context.Context, p *grants.Pool, seen v1alpha1.Pool, refusal *grants.Refusal) (reconcile.Result, error) {
+	result := reconcile.Result{RequeueAfter: up.observeUnservedPool(ctx, p, seen, refusal)}
+	if _, mirror := incluster.RefForMirror(p.Key.Kind, p.Key.Name); seen == nil || !mirror || up.InClusterPools {
 		return result, nil
 	}
 	if seen.GetDeletionTimestamp() != nil {
-		return result, a.removeMirrorFinalizer(ctx, p.Key, seen)
+		return result, up.metadata.removeMirrorFinalizer(ctx, p.Key, seen)
 	}
-	return result, a.setUnservedCondition(ctx, seen, refusal)
+	return result, up.setUnservedCondition(ctx, seen, refusal)
+}
+
+// observeUnservedPool keeps the state of a pool that this manager does not serve at all up to date, and writes a
+// refusal to the claims that have none yet: a manager that serves the pool has the last word. Only the pool's holder
+// releases the addresses of the claims. It returns the delay until the next reconcile.
+func (up *unservedPools) observeUnservedPool(ctx context.Context, p *grants.Pool, seen v1alpha1.Pool, refusal *grants.Refusal) (wait time.Duration) {
+	up.observePoolOnly(p, seen, up.now())
+	clusters := up.lookups.newClusterLookup(ctx)
+	m := p.Lock()
+	m.BeginReconcile()
+	var toRefuse []*grants.Claimant
+	m.Queues.Waiting.Scan(func(c *grants.Claimant) bool {
+		clusterNotReady := c.Cluster.Name != "" && clusters(c.Cluster).state != grants.ClusterReady
+		if c.IsDue(up.now()) && !clusterNotReady && !up.scope.shouldIgnoreClaimant(c) && c.PublishedRefusal() == (grants.Refusal{}) {
+			toRefuse = append(toRefuse, c)
+		}
+		return true
+	})
+	m.Unlock()
+	up.jobs.refuseClaimants(p, toRefuse, refusal)
+	m = p.Lock()
+	defer m.Unlock()
+	return m.EndReconcile(up.now(), m.Queues.NextRetryDelay(up.now()))
+}
+
+// observePoolOnly keeps the state of a pool of another shard as it is on the API server, and does nothing for the pool:
+// it writes nothing to its claims, and releases nothing. The spec counts for overlaps, and the claims count for the
+// quotas of Clusters.
+func (up *unservedPools) observePoolOnly(p *grants.Pool, seen v1alpha1.Pool, now time.Time) {
+	if seen != nil {
+		up.relations.publishDeclaration(seen)
+	}
+	m := p.Lock()
+	if seen != nil && m.RefreshBasePool(seen, up.ManagerID, now) {
+		countLostTerm(p.Key)
+	}
+	if seen == nil && m.ClearBasePool() {
+		metrics.DeletePoolGauges(p.Key.Kind, p.Key.Namespace, p.Key.Name)
+	}
+	m.Claimants.Gone.Rotate(now)
+	up.relations.enqueueChildren(m)
+	m.Unlock()
+	if seen == nil {
+		up.relations.withdrawDeclaration(p.Key)
+	}
+	up.exclusions.enqueueOlderPools(p)
+	up.pools.dropUnusedPool(p)
 }
 
 // setUnservedCondition sets the condition Ready of a mirror to NotServed. The next manager that serves the mirror reads
 // there that another provider may have served the mirrored pool meanwhile (fencePool).
-func (a *Allocator) setUnservedCondition(ctx context.Context, seen v1alpha1.Pool, refusal *grants.Refusal) error {
+func (up *unservedPools) setUnservedCondition(ctx context.Context, seen v1alpha1.Pool, refusal *grants.Refusal) error {
 	ready := meta.FindStatusCondition(seen.GetConditions(), v1alpha1.ReadyCondition)
-	if (ready != nil && ready.Reason == v1alpha1.NotServedReason) || a.unservedReported.has(seen.GetUID()) {
+	if (ready != nil && ready.Reason == v1alpha1.NotServedReason) || up.reported.has(seen.GetUID()) {
 		return nil
 	}
 	generation := seen.GetGeneration() // where no condition was set yet, as after a move, which copies no status
@@ -74,93 +133,14 @@ func (a *Allocator) setUnservedCondition(ctx context.Context, seen v1alpha1.Pool
 	next := seen.DeepCopyObject().(v1alpha1.Pool)
 	meta.SetStatusCondition(&next.PoolStatus().Conditions, metav1.Condition{
 		Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.NotServedReason, Message: refusal.Message,
-		ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(a.APITime(a.now())),
+		ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(up.APITime(up.now())),
 	})
-	switch err := a.updatePoolStatus(ctx, next); {
+	switch err := up.status.updatePoolStatus(ctx, next); {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		return nil // the watch brings the newer one, or its end
 	case err != nil:
 		return err
 	}
-	a.unservedReported.add(seen.GetUID())
+	up.reported.add(seen.GetUID())
 	return nil
-}
-
-// wasUnserved reports whether the condition Ready of a pool shows that no manager served it.
-func wasUnserved(obj v1alpha1.Pool) bool {
-	ready := meta.FindStatusCondition(obj.GetConditions(), v1alpha1.ReadyCondition)
-	return ready != nil && ready.Reason == v1alpha1.NotServedReason
-}
-
-// removeMirrorFinalizer removes our finalizer from a deleted mirror that no manager serves, unless a claimant has
-// something under the mirror's own name, or a grant of the mirror is not finished and its claim lives. Addresses that
-// the in-cluster provider has granted are no reason to keep the mirror: that provider's own finalizer keeps its pool.
-func (a *Allocator) removeMirrorFinalizer(ctx context.Context, key pools.Key, seen v1alpha1.Pool) error {
-	if !controllerutil.ContainsFinalizer(seen, v1alpha1.PoolFinalizer) {
-		return nil
-	}
-	found, err := a.poolLister.listPool(ctx, key)
-	if err != nil {
-		return err
-	}
-	waits := sets.New[types.UID]() // for the IPAddress that it was granted, if any
-	for _, c := range found.Claimants {
-		if !c.Deleting {
-			waits.Insert(c.Owner.UID)
-		}
-		if !c.UsesMirroredPool && (c.HasRecord() || c.PublishedRange.IsValid()) {
-			return nil
-		}
-	}
-	for _, a := range found.Addresses {
-		waits.Delete(a.ClaimantUID)
-		if !a.UsesMirroredPool {
-			return nil
-		}
-	}
-	if slices.ContainsFunc(grants.InFlightFromStatus(seen.PoolStatus()), func(g v1alpha1.Grant) bool { return waits.Has(types.UID(g.UID)) }) {
-		return nil
-	}
-	next := seen.DeepCopyObject().(v1alpha1.Pool)
-	controllerutil.RemoveFinalizer(next, v1alpha1.PoolFinalizer)
-	ctx, cancel := withRequestTimeout(ctx)
-	defer cancel()
-	err = a.Client.Patch(ctx, next, client.MergeFromWithOptions(seen, client.MergeFromWithOptimisticLock{}))
-	if apierrors.IsConflict(err) {
-		return nil // the watch brings the newer one
-	}
-	return client.IgnoreNotFound(err)
-}
-
-// missingPoolRefusal returns the refusal for a claim whose pool does not exist. For a mirror, which no user should
-// create, it names what keeps the mirror from existing.
-func (a *Allocator) missingPoolRefusal(ctx context.Context, key pools.Key) *grants.Refusal {
-	if a.MissingMirrorReason != nil {
-		if why := a.MissingMirrorReason(ctx, key); why != "" {
-			return grants.PoolNotReady("%s does not exist: %s", key, why)
-		}
-	}
-	return grants.PoolNotReady("%s does not exist; create it, or create this object again with the right poolRef%s", key, a.overlaps.suggestPoolName(key))
-}
-
-// MirroredPoolReferrer returns a claim or IPAddress that is known to name the pool that a mirror mirrors; empty if
-// there is none.
-func (a *Allocator) MirroredPoolReferrer(mirror pools.Key) string {
-	m := a.lockPool(mirror)
-	defer m.Unlock()
-	return m.Addresses.FirstMirroredPoolUser()
-}
-
-// recordForeignAddressEvent records an event that another provider serves a pool beside this manager.
-func (a *Allocator) recordForeignAddressEvent(p *grants.Pool, address *grants.Address) {
-	metrics.ForeignAddresses.WithLabelValues(p.Key.Kind, p.Key.Namespace, p.Key.Name).Inc()
-	m := p.Lock()
-	base := m.Base.Pool
-	m.Unlock()
-	if base == nil {
-		return
-	}
-	a.Recorder.Eventf(base, nil, corev1.EventTypeWarning, "TwoProviders", "Allocate",
-		"%s was written by another provider, which serves this pool beside this manager and may give an address twice; "+
-			"stop it (kubectl butler-ipam drop-in lists what runs), and prevent its restart", address.DisplayName())
 }

@@ -11,7 +11,7 @@ import (
 
 // PoolViews returns all pools that exist, by namespace, name and kind.
 func (a *Allocator) PoolViews() []grants.PoolView {
-	all := a.allPools()
+	all := a.pools.allPools()
 	out := make([]grants.PoolView, 0, len(all))
 	for _, p := range all {
 		m := p.Lock()
@@ -31,7 +31,7 @@ func comparePoolKeys(a, b pools.Key) int {
 // LeaseUsage returns the pools that give leases, by namespace, name and kind, with what a namespace has of each.
 func (a *Allocator) LeaseUsage(namespace string) []grants.LeaseUsage {
 	var out []grants.LeaseUsage
-	for _, p := range a.allPools() {
+	for _, p := range a.pools.allPools() {
 		m := p.Lock()
 		if u, ok := m.LeaseUsageFor(namespace); ok {
 			out = append(out, u)
@@ -46,7 +46,7 @@ func (a *Allocator) LeaseUsage(namespace string) []grants.LeaseUsage {
 // returns false. It holds the lock of the pool for some ranges at a time, never while visit runs: each range is shown
 // as of a moment of its own.
 func (a *Allocator) WalkEntries(key pools.Key, from netip.Addr, visit func(grants.TakenRange) bool) {
-	p := a.findPool(key)
+	p := a.pools.findPool(key)
 	if p == nil {
 		return
 	}
@@ -67,17 +67,10 @@ func (a *Allocator) WalkEntries(key pools.Key, from netip.Addr, visit func(grant
 	}
 }
 
-// findPool returns a pool that is remembered; nil if there is none.
-func (a *Allocator) findPool(key pools.Key) *grants.Pool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.pools[key]
-}
-
 // WalkWaiters calls visit for every waiting claim and allocation of a pool, oldest first, until visit returns false. It
 // holds the lock of the pool as WalkEntries does.
 func (a *Allocator) WalkWaiters(key pools.Key, visit func(grants.WaitingClaimant) bool) {
-	p := a.findPool(key)
+	p := a.pools.findPool(key)
 	if p == nil {
 		return
 	}

@@ -32,7 +32,7 @@ func stateOfPool(p *grants.Pool) *grants.PoolState {
 // newAllocatorWith returns an allocator that has a pool.
 func newAllocatorWith(p *grants.PoolState) *Allocator {
 	a := New(Options{})
-	a.pools[p.Base.Key] = grants.NewPool(p)
+	a.pools.byKey[p.Base.Key] = grants.NewPool(p)
 	return a
 }
 

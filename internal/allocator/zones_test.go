@@ -53,8 +53,8 @@ func (f *machineFinder) of(_ context.Context, namespace string, owners []metav1.
 // planClaim returns what a claim gets after its Machine was looked up, or its refusal.
 func planClaim(t *testing.T, a *Allocator, p *grants.PoolState, c *grants.Claimant, now time.Time) string {
 	t.Helper()
-	a.findMachinesAndWait(t.Context(), grants.NewPool(p), now)
-	_, refused := p.Planner.PlanGrants(now, 99, a.admissionRules(t.Context(), p, now))
+	a.machines.findMachinesAndWait(t.Context(), grants.NewPool(p), now)
+	_, refused := p.Planner.PlanGrants(now, 99, a.admission.admissionRules(t.Context(), p, now))
 	if g := p.Grants.ByClaimant[c.Owner.UID]; g != nil {
 		return poolutil.ShowRange(g.Range)
 	}
@@ -170,7 +170,7 @@ func TestMachinesAreLookedUpOnce(t *testing.T) {
 	a := New(Options{FindMachine: f.of})
 	plain := newTestPool(t, "10.0.0.1-10.0.0.9")
 	observeClaim(plain, "c", 0, ofMachine("a"))
-	a.findMachinesAndWait(t.Context(), grants.NewPool(plain), noon)
+	a.machines.findMachinesAndWait(t.Context(), grants.NewPool(plain), noon)
 	if f.finds != 0 || plain.Lookups.NextMachineLookupDelay(noon) != 0 {
 		t.Errorf("a pool without zones asks %d times", f.finds)
 	}
@@ -185,13 +185,13 @@ func TestMachinesAreLookedUpOnce(t *testing.T) {
 	}
 	countLookups := func(now time.Time) int {
 		before := f.finds
-		a.findMachinesAndWait(t.Context(), grants.NewPool(p), now)
+		a.machines.findMachinesAndWait(t.Context(), grants.NewPool(p), now)
 		return f.finds - before
 	}
 	observeClaim(p, "unknown", 1, ofMachine("?"))
 	observeClaim(p, "homeless", 2, ofMachine(""))
 	observeClaim(p, "lost", 3, ofMachine("c"))
-	if wait := New(Options{}).startMachineLookups(grants.NewPool(p), noon); wait != 0 {
+	if wait := New(Options{}).machines.startMachineLookups(grants.NewPool(p), noon); wait != 0 {
 		t.Errorf("a manager without the component comes back after %v", wait)
 	}
 	if n := countLookups(noon); n != 3 {
