@@ -15,7 +15,7 @@ var errSlow = errors.New("etcd is slow")
 // not due, and that a success ends both.
 func TestFailedRequestWaits(t *testing.T) {
 	var r Requests
-	for failures := range 8 {
+	for failures := range int32(8) {
 		r.Begin("uid")
 		if past := r.Progress("uid"); past.IsDue(noon.Add(time.Hour)) {
 			t.Fatal("a second request is due while the first is under way")

@@ -36,7 +36,7 @@ func TestRefusedRequestsAreRetriedLikeWrites(t *testing.T) {
 	for name, err := range map[string]error{"refused": forbidden, "failed": errors.New("etcd is slow")} {
 		t.Run(name, func(t *testing.T) {
 			requests := &blockRequests{}
-			for failures := range 8 {
+			for failures := range int32(8) {
 				want := term.NextRetryTime(noon, failures, 0, err).Sub(noon)
 				if got := requests.recordResult(blockRequest{name: "prod-pods-4-1"}, err, noon); got != want {
 					t.Errorf("after %d failures it waits %v, not %v", failures+1, got, want)

@@ -34,7 +34,7 @@ func TestFailedWriteIsRetriedForever(t *testing.T) {
 func TestFailedWriteEnqueuesCluster(t *testing.T) {
 	for name, c := range map[string]struct {
 		nextReconcile time.Time
-		failures      int
+		failures      int32
 		wakes         bool
 	}{
 		"no look is known, soon":             {wakes: true},

@@ -30,14 +30,14 @@ const (
 )
 
 // RetryDelay returns how long a write waits that has failed the given number of times in a row.
-func RetryDelay(failures int) time.Duration {
+func RetryDelay(failures int32) time.Duration {
 	return min(minRetryDelay<<min(failures, 10), maxRetryDelay)
 }
 
 // NextRetryTime returns when a write is retried that has failed the given number of times in a row, while others of its
 // kind fail. A write that the API server refuses permanently waits longer, and so does a write whose kind has so many
 // other failures that the rest is tried one at a time.
-func NextRetryTime(now time.Time, failures, others int, err error) time.Time {
+func NextRetryTime(now time.Time, failures int32, others int, err error) time.Time {
 	delay := RetryDelay(failures)
 	if IsPermanentRefusal(err) {
 		delay = min(MinRetryPause<<min(failures, 10), maxRetryDelay)
@@ -72,11 +72,12 @@ func roundUpTime(at time.Time, interval time.Duration) time.Time {
 // Retry is the progress of work that is repeated until it succeeds: a write for one object, or one request. The zero
 // value is due at once.
 type Retry struct {
+	// Failures is the number of consecutive errors. No attempt starts before RetryAt. A manager keeps a Retry for each
+	// claim, so it is small.
+	RetryAt  time.Time
+	Failures int32
 	// Busy reports whether an attempt is under way.
 	Busy bool
-	// Failures is the number of consecutive errors. No attempt starts before RetryAt.
-	Failures int
-	RetryAt  time.Time
 }
 
 // IsDue reports whether an attempt may start.

@@ -10,7 +10,7 @@ import (
 // moment too, as each retry time costs a reconcile.
 func TestConcurrentFailuresAreRetriedTogether(t *testing.T) {
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	for failures := range 12 {
+	for failures := range int32(12) {
 		delay := RetryDelay(failures)
 		moments := map[time.Time]int{}
 		const n, interval = 100, time.Millisecond
