@@ -3,7 +3,7 @@ package lease
 import (
 	"time"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 const (
@@ -25,6 +25,6 @@ type schedule struct {
 // requeueWithin requeues the namespace after d at the latest. It changes nothing if d is not positive.
 func (c *schedule) requeueWithin(d time.Duration) {
 	if d > 0 {
-		c.requeueAfter = grants.MinWait(c.requeueAfter, d)
+		c.requeueAfter = term.MinWait(c.requeueAfter, d)
 	}
 }

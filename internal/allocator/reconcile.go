@@ -74,7 +74,7 @@ func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.
 	a.exclusions.enqueueOlderPools(p)
 	lookupWait := a.machines.startMachineLookups(p, now)
 	if a.isPoolWriteRefused(p, now) {
-		return minWaitResult(a.refuseAllWaiting(ctx, p, now), lookupWait), nil
+		return reconcile.Result{RequeueAfter: term.MinWait(a.refuseAllWaiting(ctx, p, now), lookupWait)}, nil
 	}
 	if !holder {
 		m = p.Lock()
@@ -83,7 +83,7 @@ func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.
 		m.Claimants.Gone.Rotate(now)
 		m.Unlock()
 		if !may {
-			return minWaitResult(wait, lookupWait), nil
+			return reconcile.Result{RequeueAfter: term.MinWait(wait, lookupWait)}, nil
 		}
 		if err := a.status.takeOverPool(ctx, p); err != nil {
 			return a.handleTakeOverFailure(ctx, p, now, err)
@@ -102,7 +102,7 @@ func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.
 		return a.resultForError(p, err)
 	}
 	a.exclusions.enqueueOlderPools(p)
-	return minWaitResult(next, lookupWait), nil
+	return reconcile.Result{RequeueAfter: term.MinWait(next, lookupWait)}, nil
 }
 
 // handleTakeOverFailure handles a failed takeover: an edit of the pool by a user does not end our term, a write of
@@ -180,15 +180,6 @@ func (a *Allocator) resultForError(p *grants.Pool, err error) (reconcile.Result,
 	return reconcile.Result{}, err
 }
 
-// minWaitResult returns the result that requeues a pool after the shorter of wait and lookupWait, the delay until the next
-// lookup of Machines; 0 means never.
-func minWaitResult(wait, lookupWait time.Duration) reconcile.Result {
-	if lookupWait > 0 {
-		wait = grants.MinWait(wait, lookupWait)
-	}
-	return reconcile.Result{RequeueAfter: wait}
-}
-
 // reconcileBatch plans and commits one batch and dispatches the writes. It returns the delay until the next reconcile
 // if nothing happens before.
 func (a *Allocator) reconcileBatch(ctx context.Context, p *grants.Pool, now time.Time) (time.Duration, error) {
@@ -234,20 +225,16 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *grants.Pool, now time
 	if err != nil {
 		return 0, err
 	}
-	if d := a.requests.dispatchBlockRequests(p, now); d > 0 {
-		wait = grants.MinWait(wait, d)
-	}
+	wait = term.MinWait(wait, a.requests.dispatchBlockRequests(p, now))
 	a.jobs.dispatchPendingConditions(ctx, p, admission)
-	if d := a.owners.sweepOrphans(ctx, p, now); d > 0 {
-		wait = grants.MinWait(wait, d)
-	}
+	wait = term.MinWait(wait, a.owners.sweepOrphans(ctx, p, now))
 	m = p.Lock()
 	defer m.Unlock()
 	if reopened || (freed && committed && m.Queues.Waiting.Len() > 0) {
 		wait = time.Millisecond // for the claims for which nothing was free before the commit
 	}
 	if m.Grants.ActiveGrantCount() > 0 || (!mustWait && (differs || m.Grants.HasConfirmedGrant())) {
-		wait = grants.MinWait(wait, confirmCommitDelay)
+		wait = term.MinWait(wait, confirmCommitDelay)
 	}
 	return m.EndReconcile(now, m.NextWakeDelay(now, wait)), nil
 }
@@ -318,9 +305,7 @@ func (a *Allocator) dispatchJobs(ctx context.Context, p *grants.Pool, now time.T
 		m.Queues.ActiveJobs++
 		a.queue.submitJob(p.Key, func(ctx context.Context) { a.addresses.finishAddressMove(ctx, p, addr) })
 	}
-	if moves.Wait > 0 {
-		wait = grants.MinWait(wait, moves.Wait)
-	}
+	wait = term.MinWait(wait, moves.Wait)
 	return wait, nil
 }
 
@@ -356,9 +341,7 @@ func (a *Allocator) reconcileMissingPool(ctx context.Context, p *grants.Pool, se
 		a.jobs.refuseClaimants(p, toRefuse, refusal)
 	}
 	wait, err := a.dispatchJobs(ctx, p, a.now(), admission)
-	if d := a.requests.dispatchBlockRequests(p, a.now()); d > 0 {
-		wait = grants.MinWait(wait, d)
-	}
+	wait = term.MinWait(wait, a.requests.dispatchBlockRequests(p, a.now()))
 	a.jobs.dispatchPendingConditions(ctx, p, admission)
 	m = p.Lock()
 	wait = m.EndReconcile(a.now(), wait)

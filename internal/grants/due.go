@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 // DueWrites are the writes that are due now for single claimants and IPAddresses.
@@ -42,7 +44,7 @@ func (m *PoolState) ListDueWrites(now time.Time, free int, grace time.Duration, 
 		}
 	}
 	if idle := m.Queues.ActiveJobs+len(out.ServeClaimants)+len(out.ReleaseClaimants) == 0; idle && len(m.Queues.deferred.claimants) > 0 && !now.Before(m.Record.CommitAfter) {
-		wait = MinWait(wait, time.Second) // the recorded releases wait now, so no job will end and trigger the next batch
+		wait = term.MinWait(wait, time.Second) // the recorded releases wait now, so no job will end and trigger the next batch
 	}
 	for _, o := range m.Addresses.Orphans {
 		if o.Busy || m.Addresses.KeepsManualAddress(o) || len(out.ResolveOrphans) >= free {
@@ -53,7 +55,7 @@ func (m *PoolState) ListDueWrites(now time.Time, free int, grace time.Duration, 
 			continue
 		}
 		if d := m.Inventory.NextOrphanCheck(o, grace).Sub(now); d > 0 {
-			wait = MinWait(wait, d)
+			wait = term.MinWait(wait, d)
 			continue
 		}
 		out.ResolveOrphans = append(out.ResolveOrphans, o.Address)
@@ -82,12 +84,10 @@ func (m *PoolState) NextWakeDelay(now time.Time, wait time.Duration) time.Durati
 		waits = append(waits, rest.Until.Sub(there))
 	}
 	for _, d := range waits {
-		if d > 0 {
-			wait = MinWait(wait, d)
-		}
+		wait = term.MinWait(wait, d)
 	}
 	if m.Overlap.OutstandingYieldMessage != "" {
-		wait = MinWait(wait, time.Second)
+		wait = term.MinWait(wait, time.Second)
 	}
 	return wait
 }
@@ -101,19 +101,9 @@ func (m *PoolState) BeginReconcile() {
 // EndReconcile returns how long until the pool is reconciled again: wait, or less if a claimant of a failing
 // namespace is tried before that; 0 means never. It also records that time.
 func (m *PoolState) EndReconcile(now time.Time, wait time.Duration) time.Duration {
-	if d := m.Failures.nextTrialAt.Sub(now); d > 0 {
-		wait = MinWait(wait, d)
-	}
+	wait = term.MinWait(wait, m.Failures.nextTrialAt.Sub(now))
 	if wait > 0 {
 		m.Queues.NextReconcileAt = now.Add(wait)
 	}
 	return wait
-}
-
-// MinWait returns the shorter of two waits, where 0 means no wait.
-func MinWait(a, b time.Duration) time.Duration {
-	if a == 0 || b < a {
-		return b
-	}
-	return a
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 // BlockRequest is a request for a block. The decision was made on the version of the block that it carries.
@@ -43,12 +44,10 @@ func (gr *Growth) DueBlockRequests(now time.Time, quarantine time.Duration) (out
 	for verb, name := range c.Decision.ForExisting() {
 		out, wait = gr.appendBlockRequest(out, wait, verb, c.Blocks[name], now)
 	}
-	if c.Decision.NextWait > 0 {
-		wait = MinWait(wait, c.Decision.NextWait)
-	}
+	wait = term.MinWait(wait, c.Decision.NextWait)
 	if d := c.Requests.Progress(creation).RetryAt.Sub(now); d > 0 {
 		if c.Decision.NewBlocks+len(c.Decision.Recreate) > 0 {
-			wait = MinWait(wait, d)
+			wait = term.MinWait(wait, d)
 		}
 		return out, wait
 	}
@@ -85,7 +84,7 @@ func (gr *Growth) requestsInOtherNamespaces(now time.Time) (out []BlockRequest, 
 		switch {
 		case !b.HasFinalizer || gr.space.UsedInBlock(b) > 0:
 		case b.Deleting && recordAlone && gr.carved.recordedBlockReleaseAfter.After(now):
-			wait = MinWait(wait, gr.carved.recordedBlockReleaseAfter.Sub(now))
+			wait = term.MinWait(wait, gr.carved.recordedBlockReleaseAfter.Sub(now))
 		case b.Deleting:
 			n := len(out)
 			if out, wait = gr.appendBlockRequest(out, wait, carve.RemoveBlockFinalizer, b, now); recordAlone && len(out) > n {
@@ -108,7 +107,7 @@ func (gr *Growth) appendBlockRequest(out []BlockRequest, wait time.Duration, ver
 	case past.Busy:
 		return out, wait
 	case !past.IsDue(now):
-		return out, MinWait(wait, past.RetryAt.Sub(now))
+		return out, term.MinWait(wait, past.RetryAt.Sub(now))
 	}
 	return append(out, BlockRequest{Verb: verb, Name: b.Name, Block: b, Term: gr.record.Term}), wait
 }
@@ -133,7 +132,7 @@ func (gr *Growth) requestsWithoutPool(now time.Time, quarantine time.Duration) (
 		switch {
 		case !b.Deleting || !b.HasFinalizer:
 		case gr.space.UsedInBlock(b) > 0: // the release of the addresses enqueues the pool
-			wait = MinWait(wait, blockUsageCheckInterval)
+			wait = term.MinWait(wait, blockUsageCheckInterval)
 		default:
 			out, wait = gr.appendBlockRequest(out, wait, carve.RemoveBlockFinalizer, b, now)
 		}

@@ -172,12 +172,12 @@ func (ls *MachineLookups) NextMachineLookupDelay(now time.Time) (wait time.Durat
 		switch l := c.MachineLookup; {
 		case !ls.needsMachine(c):
 		case !l.startedAt.IsZero():
-			wait = MinWait(wait, max(now.Sub(l.startedAt), minMachineLookupDelay))
+			wait = term.MinWait(wait, max(now.Sub(l.startedAt), minMachineLookupDelay))
 		case l.isDue(now) && full:
 		case !l.completed:
-			wait = MinWait(wait, time.Millisecond)
+			wait = term.MinWait(wait, time.Millisecond)
 		case !l.retryAt.IsZero():
-			wait = MinWait(wait, max(l.retryAt.Sub(now), time.Millisecond))
+			wait = term.MinWait(wait, max(l.retryAt.Sub(now), time.Millisecond))
 		}
 		return true
 	})

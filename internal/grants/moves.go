@@ -60,7 +60,7 @@ func (ms *Moves) UnfinishedMoves(now time.Time, room int) (out UnfinishedMoves) 
 			room--
 			left.RetryAt = term.RetryTimeAfter(now, ending.MoveGracePeriod)
 		}
-		out.Wait = MinWait(out.Wait, left.RetryAt.Sub(now))
+		out.Wait = term.MinWait(out.Wait, left.RetryAt.Sub(now))
 		return isDue
 	}
 	for uid, c := range ms.movingClaimants {

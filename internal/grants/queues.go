@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 // Queues has the claimants that need work, and counts the jobs. A claimant is in at most one of Waiting, ToWrite,
@@ -142,7 +143,7 @@ func (q *Queues) NextRetryDelay(now time.Time) time.Duration {
 	var wait time.Duration
 	for uid := range q.Retrying {
 		if c := q.claimants.ByUID[uid]; c != nil && c.RetryAt.After(now) {
-			wait = MinWait(wait, c.RetryAt.Sub(now))
+			wait = term.MinWait(wait, c.RetryAt.Sub(now))
 		} else {
 			delete(q.Retrying, uid)
 		}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 // RequestTakeover requests one takeover of the cluster, as if a Node waited: the caller has work that only one manager
@@ -84,7 +85,7 @@ func (o *outdatedStatuses) timeToTakeover(now time.Time) (wait time.Duration) {
 		if !claimed || left <= 0 {
 			return 0
 		}
-		wait = minWait(wait, left)
+		wait = term.MinWait(wait, left)
 	}
 	return wait
 }

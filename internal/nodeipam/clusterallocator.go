@@ -322,7 +322,7 @@ func (s *ClusterAllocator) reconcileOnce(ctx context.Context) (time.Duration, er
 	}
 	again, err := s.dispatchWrites(ctx)
 	blocksWait, failed := s.blocks.reconcileBlocks(ctx, growth)
-	return minWait(minWait(wait, later), minWait(again, blocksWait)), errors.Join(err, failed, s.unprotectClosed(ctx))
+	return term.MinWait(term.MinWait(wait, later), term.MinWait(again, blocksWait)), errors.Join(err, failed, s.unprotectClosed(ctx))
 }
 
 // commitState commits the next state, if there is a reason to. It returns how long until there is one.
@@ -335,7 +335,7 @@ func (s *ClusterAllocator) commitState(ctx context.Context) (time.Duration, erro
 	}
 	s.pendingCommit = p
 	again, err := s.recordCommitOutcome(s.fence.CommitState(ctx, next))
-	return minWait(wait, again), err
+	return term.MinWait(wait, again), err
 }
 
 // protectObjects puts our finalizer on objects before they are opened. From an object for which that fails, nothing is

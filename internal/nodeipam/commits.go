@@ -10,6 +10,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 // settleDelay is how long settled grants stay on record where nothing else is committed.
@@ -77,7 +78,7 @@ func (cp *commitPlanner) prepareCommit(now time.Time) (fence.State, *pendingComm
 			cp.settleAt = now.Add(settleDelay)
 		}
 		if left := cp.settleAt.Sub(now); left > 0 {
-			return s, nil, minWait(wait, left)
+			return s, nil, term.MinWait(wait, left)
 		}
 	default:
 		return s, nil, wait

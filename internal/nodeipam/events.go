@@ -14,6 +14,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 // nodeEvents are the events on Nodes. An event that was added once is not added again while its Node exists. A manager
@@ -127,7 +128,7 @@ func (ne *nodeEvents) needsTakeoverForEvents(now time.Time, wait time.Duration) 
 		ne.deferred.deferredSince = now
 	}
 	if left := deferredEventDelay - now.Sub(ne.deferred.deferredSince); left > 0 {
-		return false, minWait(wait, left)
+		return false, term.MinWait(wait, left)
 	}
 	return true, 0
 }

@@ -232,9 +232,7 @@ func (bp *blockPlanner) blockShortfalls(sources map[blockGroup]RangeObject) map[
 
 // addDecision adds to a plan what follows from the decision on a group.
 func (bp *blockPlanner) addDecision(g *blockPlan, of blockGroup, o RangeObject, d carve.Decision, facts []carve.Block) {
-	if d.NextWait > 0 {
-		g.requeueAfter = minWait(g.requeueAfter, d.NextWait)
-	}
+	g.requeueAfter = term.MinWait(g.requeueAfter, d.NextWait)
 	for _, b := range facts {
 		on, open := bp.blocks.openBlockByName(b.Name)
 		observed := bp.blocks.byName[b.Name]
@@ -313,7 +311,7 @@ func (bp *blockPlanner) nextBlockName(g *blockPlan, f podcidr.Family) string {
 func (bp *blockPlanner) addCreateRequest(g *blockPlan, e blockRequest) {
 	if until := bp.protection.blocked[e.rangeObject.Ref].RetryAt; until.After(g.plannedAt) || bp.ranges.closedByLiveRead[e.rangeObject.Ref] {
 		if until.After(g.plannedAt) {
-			g.requeueAfter = minWait(g.requeueAfter, until.Sub(g.plannedAt))
+			g.requeueAfter = term.MinWait(g.requeueAfter, until.Sub(g.plannedAt))
 		}
 		return // nothing would protect its ClusterCIDR
 	}

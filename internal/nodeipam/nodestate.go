@@ -195,11 +195,3 @@ func (m *nodeState) recordTermLost(now time.Time, jitter func(time.Duration) tim
 	}
 	m.term.Next(now, 0, jitter)
 }
-
-// minWait returns the shorter of two waits; 0 means no wait at all, and is ignored.
-func minWait(a, b time.Duration) time.Duration {
-	if a == 0 || (b > 0 && b < a) {
-		return b
-	}
-	return a
-}

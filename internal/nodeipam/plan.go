@@ -39,7 +39,7 @@ func (gp *grantPlanner) planGrants(now time.Time) (protect []podcidr.Ref, wait t
 	chooses := gp.ranges.hasSelectors()
 	for _, n := range gp.waiting.pending {
 		if until := n.plannableAt(chooses); until.After(now) {
-			wait = minWait(wait, until.Sub(now))
+			wait = term.MinWait(wait, until.Sub(now))
 		} else {
 			waiting = append(waiting, n.Node)
 		}
@@ -49,14 +49,14 @@ func (gp *grantPlanner) planGrants(now time.Time) (protect []podcidr.Ref, wait t
 	}
 	if !gp.writes.isRetryingSerially() {
 		_, protect, later := gp.grantNodes(waiting, limit, now)
-		return protect, minWait(wait, later)
+		return protect, term.MinWait(wait, later)
 	}
 	// One Node is a trial: the next in order to which something can be granted. The Nodes before it wait for something
 	// else.
 	slices.SortFunc(waiting, gp.waiting.compareRetryOrder)
 	for i := range waiting {
 		made, protect, later := gp.grantNodes(waiting[i:i+1:i+1], 1, now)
-		wait = minWait(wait, later)
+		wait = term.MinWait(wait, later)
 		if made > 0 {
 			gp.writes.refused.retryPause = term.NextRetryPause(gp.writes.refused.retryPause)
 			gp.writes.refused.nextRetryAt = now.Add(gp.writes.refused.retryPause)
@@ -80,7 +80,7 @@ func (gp *grantPlanner) grantNodes(waiting []*podcidr.Node, limit int, now time.
 				// take its place.
 				gp.cidrs.allocations.WithdrawGrant(g.Node.UID)
 				gp.waiting.pending[g.Node.UID].waiting.RetryAt = until
-				wait, again = minWait(wait, until.Sub(now)), true
+				wait, again = term.MinWait(wait, until.Sub(now)), true
 				continue
 			}
 			made++

@@ -10,6 +10,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 // BlockClient reads and writes the IPAllocations that a Cluster has for the pod CIDRs of its Nodes.
@@ -52,7 +53,7 @@ func (br *blockReconciler) reconcileBlocks(ctx context.Context, g blockPlan) (ti
 		wait, early := m.requests.Progress(e.key()).RetryAt.Sub(br.Now()), e.verb == carve.RemoveBlockFinalizer && !m.blocks.closedInTerm[e.block.UID]
 		m.Unlock()
 		if wait > 0 {
-			g.requeueAfter = minWait(g.requeueAfter, wait)
+			g.requeueAfter = term.MinWait(g.requeueAfter, wait)
 			continue
 		}
 		if early {
@@ -68,9 +69,7 @@ func (br *blockReconciler) reconcileBlocks(ctx context.Context, g blockPlan) (ti
 		if err != nil {
 			br.nodes.logFailure(ctx, err, "Failed to process a request for a block of pod CIDRs; retrying later", "block", e.name)
 		}
-		if wait := br.recordRequestResult(e, err); wait > 0 {
-			g.requeueAfter = minWait(g.requeueAfter, wait)
-		}
+		g.requeueAfter = term.MinWait(g.requeueAfter, br.recordRequestResult(e, err))
 		if changed {
 			g.requeueAfter = time.Millisecond
 		}

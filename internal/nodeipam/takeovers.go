@@ -66,7 +66,7 @@ func (tp *takeoverPlanner) tryPlan(now time.Time) (bool, time.Duration) {
 	tp.writes.refused = savedRefusedWrites
 	tp.events.deferEvents(notes)
 	growth := tp.growth.planBlocks(now)
-	wait = minWait(wait, growth.requeueAfter)
+	wait = term.MinWait(wait, growth.requeueAfter)
 	work := tp.term.hasInheritedWork || len(tp.grants.byNode) > 0 || growth.hasRequests()
 	tp.cidrs.withdrawGrants(nil)
 	return work, wait

@@ -337,7 +337,7 @@ func TestFailedWritesEnqueueOncePerSecond(t *testing.T) {
 			m.writes.beginWrite(g)
 		}
 		running = append(running, due...)
-		if wait = minWait(minWait(wait, later), again); wait == 0 {
+		if wait = term.MinWait(term.MinWait(wait, later), again); wait == 0 {
 			wait = time.Minute
 		}
 		next = now.Add(wait)

@@ -93,14 +93,14 @@ func (nw *nodeWrites) collectDueGrants(now time.Time) (out []*nodeGrant, wait ti
 		switch {
 		case !g.committed || g.settled || g.refused || g.Busy:
 		case g.RetryAt.After(now):
-			wait = minWait(wait, g.RetryAt.Sub(now))
+			wait = term.MinWait(wait, g.RetryAt.Sub(now))
 		case nw.cidrs.allocations.IsUsedByOther(g.Node.UID, g.CIDRs):
 			// Another writer has set what was granted. The grant is not written any more. If it was never sent, it is
 			// over at once; otherwise it is over when no write of it can land any more (R10): until then no other Node
 			// gets its CIDRs, even if that other Node is deleted.
 			left := g.lastWriteEnd.Add(adoptionPeriod).Sub(now)
 			if g.refused = (!g.writeStarted && !g.inherited) || left <= 0; !g.refused {
-				wait = minWait(wait, left)
+				wait = term.MinWait(wait, left)
 			}
 			nw.events.addEventf(g.Node, CIDRNotAvailable, "another allocator has given %v to another Node, which were granted to it: it gets others within %v; run kube-controller-manager with --allocate-node-cidrs=false, and one allocator only", g.CIDRs, adoptionPeriod)
 		default:

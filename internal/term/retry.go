@@ -97,3 +97,14 @@ func (r *Retry) FailTransiently(now time.Time) {
 
 // Reset makes the work due at once, as if it had never failed. It does not end an attempt that is under way.
 func (r *Retry) Reset() { r.Failures, r.RetryAt = 0, time.Time{} }
+
+// MinWait returns the shorter of two waits. One that is not positive is none: there is nothing to wait for.
+func MinWait(a, b time.Duration) time.Duration {
+	switch {
+	case a <= 0:
+		return max(b, 0)
+	case b <= 0:
+		return a
+	}
+	return min(a, b)
+}

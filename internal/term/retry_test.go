@@ -41,3 +41,15 @@ func TestLaterFailuresAreRetriedSeparately(t *testing.T) {
 		was = at
 	}
 }
+
+// TestMinWait checks that a wait that is over, or that is none, shortens no other.
+func TestMinWait(t *testing.T) {
+	for _, c := range []struct{ a, b, want time.Duration }{
+		{0, 0, 0}, {time.Second, 0, time.Second}, {0, time.Second, time.Second}, {time.Second, time.Minute, time.Second}, {time.Minute, time.Second, time.Second},
+		{time.Second, -time.Minute, time.Second}, {-time.Minute, time.Second, time.Second}, {0, -time.Minute, 0}, {-time.Minute, 0, 0},
+	} {
+		if got := MinWait(c.a, c.b); got != c.want {
+			t.Errorf("of %v and %v it is %v, not %v", c.a, c.b, got, c.want)
+		}
+	}
+}
