@@ -171,7 +171,7 @@ func trimRuleNumber(finding string) string {
 	return finding
 }
 
-func (p *plugin) formatAuditResult(a auditResult) string {
+func (env Env) formatAuditResult(a auditResult) string {
 	var out strings.Builder
 	seen := []string{
 		text.FormatCount(a.Pools, "pool", "pools"), text.FormatCount(a.Claims, "claim", "claims"),
@@ -187,26 +187,26 @@ func (p *plugin) formatAuditResult(a auditResult) string {
 	out.WriteString(": ")
 	switch {
 	case len(a.Violations) > 0:
-		fmt.Fprintf(&out, "%s\n", p.red(text.FormatCount(len(a.Violations), "violation", "violations")))
+		fmt.Fprintf(&out, "%s\n", env.red(text.FormatCount(len(a.Violations), "violation", "violations")))
 	case len(a.Unsettled) > 0:
-		fmt.Fprintf(&out, "%s, %s\n", p.green("nothing is held twice"), p.yellow(text.FormatCount(len(a.Unsettled), "finding", "findings")+", in flight or left behind"))
+		fmt.Fprintf(&out, "%s, %s\n", env.green("nothing is held twice"), env.yellow(text.FormatCount(len(a.Unsettled), "finding", "findings")+", in flight or left behind"))
 	default:
-		fmt.Fprintf(&out, "%s\n", p.green("nothing is held twice, nothing is lost"))
+		fmt.Fprintf(&out, "%s\n", env.green("nothing is held twice, nothing is lost"))
 	}
 	for _, v := range a.Violations {
-		fmt.Fprintln(&out, "  "+p.red("violated")+"  "+v)
+		fmt.Fprintln(&out, "  "+env.red("violated")+"  "+v)
 	}
 	for _, v := range a.Unsettled {
-		fmt.Fprintln(&out, "  "+p.yellow("unsettled")+" "+v)
+		fmt.Fprintln(&out, "  "+env.yellow("unsettled")+" "+v)
 	}
 	for _, v := range a.ProviderConflicts {
-		fmt.Fprintln(&out, "  "+p.red("danger")+"    "+v)
+		fmt.Fprintln(&out, "  "+env.red("danger")+"    "+v)
 	}
 	for _, v := range a.BeforeRollback {
-		fmt.Fprintln(&out, "  "+p.red("rollback")+"  "+v)
+		fmt.Fprintln(&out, "  "+env.red("rollback")+"  "+v)
 	}
 	for _, v := range slices.Concat(a.UnfinishedMoves, a.BeforeMove) {
-		fmt.Fprintln(&out, "  "+p.yellow("move")+"      "+v)
+		fmt.Fprintln(&out, "  "+env.yellow("move")+"      "+v)
 	}
 	if a.ProvidersUnchecked != "" {
 		fmt.Fprintln(&out, "whether the in-cluster provider runs was not checked: "+a.ProvidersUnchecked)

@@ -92,7 +92,7 @@ func formatProviderConflicts(runs []string) (out []string) {
 	return out
 }
 
-func (p *plugin) formatDropInTable(found []dropin.PoolCheck) string {
+func (env Env) formatDropInTable(found []dropin.PoolCheck) string {
 	if len(found) == 0 {
 		return "There are no pools of the in-cluster provider here.\n"
 	}
@@ -100,12 +100,12 @@ func (p *plugin) formatDropInTable(found []dropin.PoolCheck) string {
 	t.addRow("NAMESPACE", "NAME", "KIND", "SERVED")
 	var notes strings.Builder
 	for _, pool := range found {
-		namespace, served := pool.Namespace, tableCell{"yes", p.green}
+		namespace, served := pool.Namespace, tableCell{"yes", env.green}
 		if namespace == "" {
 			namespace = "-"
 		}
 		if !pool.Served {
-			served = tableCell{"no", p.red}
+			served = tableCell{"no", env.red}
 			fmt.Fprintf(&notes, "%s %s/%s: %s\n", pool.Kind, namespace, pool.Name, pool.Reason)
 		}
 		for _, note := range pool.Notes {
@@ -165,10 +165,10 @@ type handBackResult struct {
 	HandedBack bool `json:"handedBack"`
 }
 
-func (p *plugin) formatHandBackPlan(plan *dropin.Plan) string {
+func (env Env) formatHandBackPlan(plan *dropin.Plan) string {
 	var out strings.Builder
 	for _, key := range plan.EndedMirrors {
-		fmt.Fprintln(&out, p.yellow("note:"), key, "is a pool of its own, since the pool of the in-cluster provider that it mirrored has ended: it stays")
+		fmt.Fprintln(&out, env.yellow("note:"), key, "is a pool of its own, since the pool of the in-cluster provider that it mirrored has ended: it stays")
 	}
 	if len(plan.Pools) == 0 && len(plan.Problems) == 0 {
 		return out.String() + "There is nothing to hand back.\n"
@@ -178,13 +178,13 @@ func (p *plugin) formatHandBackPlan(plan *dropin.Plan) string {
 		fmt.Fprintln(&out, "  "+pool)
 	}
 	for _, referrer := range plan.Waiting {
-		fmt.Fprintln(&out, p.yellow("note:"), referrer, "names a mirror, and will not be served after the hand-back: delete it")
+		fmt.Fprintln(&out, env.yellow("note:"), referrer, "names a mirror, and will not be served after the hand-back: delete it")
 	}
 	if len(plan.Problems) == 0 {
-		fmt.Fprintln(&out, p.green("There are no obstacles.")+" Nothing has been written yet: run again with --apply.")
+		fmt.Fprintln(&out, env.green("There are no obstacles.")+" Nothing has been written yet: run again with --apply.")
 		return out.String()
 	}
-	fmt.Fprintln(&out, p.red("Obstacles:"))
+	fmt.Fprintln(&out, env.red("Obstacles:"))
 	for _, problem := range plan.Problems {
 		fmt.Fprintf(&out, "  %s\n    to do: %s\n", problem.Message, problem.Advice)
 	}

@@ -38,14 +38,14 @@ func EnvFromStreams(in io.Reader, out, errOut io.Writer, now func() time.Time) E
 	return Env{IOStreams: genericiooptions.IOStreams{In: in, Out: out, ErrOut: errOut}, Now: now}
 }
 
-func (e Env) colourText(code, text string) string {
-	if !e.Colour {
+func (env Env) colourText(code, text string) string {
+	if !env.Colour {
 		return text
 	}
 	return escapeSequence(code) + sanitizeLine(text) + escapeSequence(codeReset)
 }
 
-func (e Env) red(text string) string    { return e.colourText(codeRed, text) }
-func (e Env) green(text string) string  { return e.colourText(codeGreen, text) }
-func (e Env) yellow(text string) string { return e.colourText(codeYellow, text) }
-func (e Env) bold(text string) string   { return e.colourText(codeBold, text) }
+func (env Env) red(text string) string    { return env.colourText(codeRed, text) }
+func (env Env) green(text string) string  { return env.colourText(codeGreen, text) }
+func (env Env) yellow(text string) string { return env.colourText(codeYellow, text) }
+func (env Env) bold(text string) string   { return env.colourText(codeBold, text) }

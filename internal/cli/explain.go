@@ -72,11 +72,11 @@ func (p *plugin) explainObject(ctx context.Context, c client.Client, arg string)
 	return inspect.Explanation{}, fmt.Errorf("%q cannot be explained: write claim/NAME, ipallocation/NAME, iplease/NAME, np/NAME, gnp/NAME, node/NAME or cc/NAME", arg)
 }
 
-func (p *plugin) formatExplanation(e inspect.Explanation) string {
+func (env Env) formatExplanation(e inspect.Explanation) string {
 	var out strings.Builder
-	paint := p.yellow
+	paint := env.yellow
 	if e.Served {
-		paint = p.green
+		paint = env.green
 	}
 	fmt.Fprintf(&out, "%s %s\n", e.Subject, paint(e.Summary))
 	for _, f := range e.Findings {

@@ -99,7 +99,7 @@ func newFreeResult(key pools.Key, closed string, v *allocator.Snapshot, n int64)
 	return out
 }
 
-func (p *plugin) formatFreeResult(f freeResult) string {
+func (env Env) formatFreeResult(f freeResult) string {
 	var out strings.Builder
 	request := "a claim"
 	if len(f.FailureDomains) > 0 {
@@ -110,11 +110,11 @@ func (p *plugin) formatFreeResult(f freeResult) string {
 	}
 	switch {
 	case f.ClosedReason != "":
-		fmt.Fprintf(&out, "%s %s", f.Pool, p.red(f.ClosedReason))
+		fmt.Fprintf(&out, "%s %s", f.Pool, env.red(f.ClosedReason))
 	case f.Fits:
-		fmt.Fprintf(&out, "%s%s would get %s of %s", strings.ToUpper(request[:1]), request[1:], p.green(f.Range), f.Pool)
+		fmt.Fprintf(&out, "%s%s would get %s of %s", strings.ToUpper(request[:1]), request[1:], env.green(f.Range), f.Pool)
 	default:
-		fmt.Fprintf(&out, "%s has %s for %s", f.Pool, p.red("no room"), request)
+		fmt.Fprintf(&out, "%s has %s for %s", f.Pool, env.red("no room"), request)
 	}
 	if f.Waiting > 0 {
 		out.WriteString("; " + text.FormatCount(f.Waiting, "other waits", "others wait") + " for this pool")

@@ -135,9 +135,9 @@ func (p *plugin) printImportResult(m *migrate.Import, plan *migrate.Plan, phase,
 	return p.printOutput(importResult{Plan: plan, Source: m.Source.String(), Phase: phase, NextStep: next}, func() string { return text })
 }
 
-func (p *plugin) formatImportPlan(plan *migrate.Plan) string {
+func (env Env) formatImportPlan(plan *migrate.Plan) string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "%s becomes %s:\n", plan.Source, p.bold(plan.Target))
+	fmt.Fprintf(&out, "%s becomes %s:\n", plan.Source, env.bold(plan.Target))
 	if plan.Spec != nil {
 		spec, err := yaml.Marshal(plan.Spec)
 		if err != nil {
@@ -148,7 +148,7 @@ func (p *plugin) formatImportPlan(plan *migrate.Plan) string {
 		}
 	}
 	for _, note := range plan.Notes {
-		fmt.Fprintln(&out, p.yellow("note:"), note)
+		fmt.Fprintln(&out, env.yellow("note:"), note)
 	}
 	t := &table{}
 	for _, c := range plan.Claims {
@@ -160,10 +160,10 @@ func (p *plugin) formatImportPlan(plan *migrate.Plan) string {
 	}
 	fmt.Fprintf(&out, "%s %s:\n%s", text.FormatCount(len(plan.Claims), "claim is", "claims are"), plan.ClaimsOutcome, t)
 	if len(plan.Problems) == 0 {
-		fmt.Fprintln(&out, p.green("There are no obstacles.")+" Nothing has been written yet: run again with --apply.")
+		fmt.Fprintln(&out, env.green("There are no obstacles.")+" Nothing has been written yet: run again with --apply.")
 		return out.String()
 	}
-	fmt.Fprintln(&out, p.red("Obstacles:"))
+	fmt.Fprintln(&out, env.red("Obstacles:"))
 	for _, problem := range plan.Problems {
 		fmt.Fprintf(&out, "  %s\n    to do: %s\n", problem.Message, problem.Advice)
 	}

@@ -47,18 +47,18 @@ func (p *plugin) leasesCommand() *cobra.Command {
 	return cmd
 }
 
-func (p *plugin) formatLeaseTable(rows []inspect.LeaseRow) string {
+func (env Env) formatLeaseTable(rows []inspect.LeaseRow) string {
 	t := &table{}
 	t.addRow("NAMESPACE", "NAME", "ADDRESS", "POOL", "PORTS", "READY")
 	for _, r := range rows {
-		ready := tableCell{r.Ready, p.green}
+		ready := tableCell{r.Ready, env.green}
 		switch {
 		case r.DrainingReason != "":
-			ready = tableCell{"Draining: " + r.DrainingReason, p.yellow}
+			ready = tableCell{"Draining: " + r.DrainingReason, env.yellow}
 		case r.NotAnnouncedReason != "":
-			ready = tableCell{"Not announced: " + r.NotAnnouncedReason, p.red}
+			ready = tableCell{"Not announced: " + r.NotAnnouncedReason, env.red}
 		case r.Ready != "True":
-			ready = tableCell{r.Ready, p.red}
+			ready = tableCell{r.Ready, env.red}
 			if r.Reason != "" {
 				ready.text += " (" + r.Reason + ")"
 			}

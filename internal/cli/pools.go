@@ -45,7 +45,7 @@ func (p *plugin) poolsCommand() *cobra.Command {
 // maxShownRanges limits the ranges of a pool in the table.
 const maxShownRanges = 2
 
-func (p *plugin) formatPoolTable(rows []inspect.PoolRow) string {
+func (env Env) formatPoolTable(rows []inspect.PoolRow) string {
 	t := &table{}
 	t.addRow("NAMESPACE", "NAME", "KIND", "ADDRESSES", "TOTAL", "FREE", "USED", "LARGEST", "USAGE", "READY")
 	for _, r := range rows {
@@ -57,15 +57,15 @@ func (p *plugin) formatPoolTable(rows []inspect.PoolRow) string {
 		if n := len(r.Addresses) - maxShownRanges; n > 0 {
 			addresses = strings.Join(r.Addresses[:maxShownRanges], ",") + ",+" + strconv.Itoa(n)
 		}
-		ready := tableCell{r.Ready, p.green}
+		ready := tableCell{r.Ready, env.green}
 		if r.Ready != "True" {
-			ready = tableCell{r.Ready, p.red}
+			ready = tableCell{r.Ready, env.red}
 			if r.Reason != "" {
 				ready.text += " (" + r.Reason + ")"
 			}
 		}
 		t.addRow(namespace, strings.Repeat("  ", r.Level)+r.Name, r.Kind, addresses, formatAmount(r.Total), formatAmount(r.Free), formatAmount(r.Used), formatAmount(r.LargestFree),
-			tableCell{formatUsageBar(r.UsedPercent, p.Unicode), p.usageColour(r.UsedPercent)}, ready)
+			tableCell{formatUsageBar(r.UsedPercent, env.Unicode), env.usageColour(r.UsedPercent)}, ready)
 	}
 	return t.String()
 }

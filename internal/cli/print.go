@@ -54,13 +54,13 @@ func (p *plugin) printResult(yes bool, value any, text func() string) error {
 }
 
 // formatSince formats a time, and how long ago it was.
-func (p *plugin) formatSince(t time.Time) string {
-	return fmt.Sprintf("%s (%s ago)", t.UTC().Format(time.RFC3339), duration.HumanDuration(p.Now().Sub(t)))
+func (env Env) formatSince(t time.Time) string {
+	return fmt.Sprintf("%s (%s ago)", t.UTC().Format(time.RFC3339), duration.HumanDuration(env.Now().Sub(t)))
 }
 
 // printNotes prints to the error stream which objects could not be read, besides the answer.
-func (p *plugin) printNotes(notes []string) {
+func (env Env) printNotes(notes []string) {
 	for _, note := range notes {
-		fmt.Fprintln(p.ErrOut, p.yellow("note:"), note)
+		fmt.Fprintln(env.ErrOut, env.yellow("note:"), note)
 	}
 }

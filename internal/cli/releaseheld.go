@@ -76,7 +76,7 @@ type releaseHeldResult struct {
 	Annotated bool `json:"annotated"`
 }
 
-func (p *plugin) formatHeldReleasePlan(plan inspect.HeldReleasePlan) string {
+func (env Env) formatHeldReleasePlan(plan inspect.HeldReleasePlan) string {
 	var out strings.Builder
 	if len(plan.Entries) == 0 {
 		return "Nothing of " + plan.Pool + " is held.\n"
@@ -84,7 +84,7 @@ func (p *plugin) formatHeldReleasePlan(plan inspect.HeldReleasePlan) string {
 	t := &table{}
 	t.addRow("RANGE", "REASON", "CLAIM", "RELEASED")
 	for _, e := range plan.Entries {
-		claim, released := e.Claim, tableCell{"yes", p.yellow}
+		claim, released := e.Claim, tableCell{"yes", env.yellow}
 		if claim == "" {
 			claim = "-"
 		}

@@ -98,12 +98,12 @@ func formatUsageBar(percent int, unicode bool) string {
 }
 
 // usageColour returns the colour for a usage in percent. The thresholds are those of the capacity conditions of pools.
-func (e Env) usageColour(percent int) func(string) string {
+func (env Env) usageColour(percent int) func(string) string {
 	switch {
 	case percent >= 95:
-		return e.red
+		return env.red
 	case percent >= 70:
-		return e.yellow
+		return env.yellow
 	}
-	return e.green
+	return env.green
 }

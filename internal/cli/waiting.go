@@ -42,11 +42,11 @@ func (p *plugin) waitingCommand() *cobra.Command {
 	return cmd
 }
 
-func (p *plugin) formatWaitingTable(rows []inspect.WaitingClaimant) string {
+func (env Env) formatWaitingTable(rows []inspect.WaitingClaimant) string {
 	t := &table{}
 	t.addRow("NAMESPACE", "KIND", "NAME", "POOL", "AGE", "REASON", "MESSAGE")
 	for _, r := range rows {
-		t.addRow(r.Namespace, r.Kind, r.Name, r.Pool, duration.HumanDuration(p.Now().Sub(r.Since)), tableCell{cmp.Or(r.Reason, "-"), p.red}, r.Message)
+		t.addRow(r.Namespace, r.Kind, r.Name, r.Pool, duration.HumanDuration(env.Now().Sub(r.Since)), tableCell{cmp.Or(r.Reason, "-"), env.red}, r.Message)
 	}
 	return t.String()
 }

@@ -135,7 +135,7 @@ func (p *plugin) findHolders(ctx context.Context, c client.Client, namespace str
 	return out, nil
 }
 
-func (p *plugin) formatWhoResult(a netip.Prefix, answer whoResult) string {
+func (env Env) formatWhoResult(a netip.Prefix, answer whoResult) string {
 	if len(answer.Items) == 0 {
 		if len(answer.searchedKinds) == 0 {
 			return fmt.Sprintf("The holder of %s cannot be determined.\n", formatAddressOrPrefix(a))
@@ -147,7 +147,7 @@ func (p *plugin) formatWhoResult(a netip.Prefix, answer whoResult) string {
 		if i > 0 {
 			out.WriteString("\n")
 		}
-		fmt.Fprintf(&out, "%s is %s", formatAddressOrPrefix(a), p.bold(s.State))
+		fmt.Fprintf(&out, "%s is %s", formatAddressOrPrefix(a), env.bold(s.State))
 		if s.Pool != "" {
 			out.WriteString(" in " + s.Pool)
 		}
@@ -166,7 +166,7 @@ func (p *plugin) formatWhoResult(a netip.Prefix, answer whoResult) string {
 			}
 			t.addRow("  "+h.Kind, name)
 			if h.Since != nil {
-				t.addRow("  since", p.formatSince(*h.Since))
+				t.addRow("  since", env.formatSince(*h.Since))
 			}
 			for _, o := range h.Owners {
 				t.addRow("  "+o.Kind, o.Name)
