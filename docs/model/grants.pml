@@ -270,7 +270,7 @@ inline endJob(m) { M[m].job = 0; M[m].jobU = 0; M[m].jobA = 0; M[m].jobC = 0 }
 #else
 #define RECORDED(m,aa) false
 #endif
-/* go: ledger.Ledger.TakeUnit */
+/* go: ledger.freeSpace.TakeUnit */
 #ifndef POOLS
 #define IN(m,aa) true
 #else

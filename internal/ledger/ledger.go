@@ -7,7 +7,6 @@
 package ledger
 
 import (
-	"iter"
 	"net/netip"
 	"slices"
 
@@ -76,13 +75,9 @@ func (h *Fact) ownerID() types.UID {
 
 // Ledger is the ledger of one pool. The zero value is not usable; a Ledger is not safe for concurrent use.
 type Ledger struct {
-	unitBits int
-	// addressBits is the length of an address of the space in bits, 0 for an empty space.
-	addressBits int
-	space       []netipx.IPRange
-	free        *poolutil.Free
-	facts       map[Key]*Fact
-	takenSpans  spanTree
+	*freeSpace
+	facts      map[Key]*Fact
+	takenSpans spanTree
 	// ownerCount is the number of objects that use something; namedOwners counts the facts that name another object
 	// as their owner.
 	ownerCount  int
@@ -92,13 +87,6 @@ type Ledger struct {
 	// countedRanges are sorted by address.
 	countedRanges []*countedRange
 	prefixViews   prefixViewIndex
-	// freeByZone is the free space of each zone; element 0 is that of no zone. zoneRanges are the ranges of the
-	// zones.
-	freeByZone []*zoneFreeSpace
-	zoneRanges []zoneRange
-	order      AllocationOrder
-	// releaseCount is the number of releases so far.
-	releaseCount uint64
 }
 
 // Counts are numbers of addresses, or of prefixes if the pool hands out prefixes.
@@ -115,9 +103,10 @@ type Counts struct {
 // New returns a ledger over the ranges of space. Each owner gets a prefix of unitBits (32 or 128: single addresses).
 // Facts outside the space are kept and counted as out of range.
 func New(space *netipx.IPSet, unitBits int) *Ledger {
-	l := &Ledger{unitBits: unitBits, facts: map[Key]*Fact{}, namedOwners: map[types.UID]int{}}
-	l.setSpace(space)
-	l.freeByZone = []*zoneFreeSpace{{free: l.free}}
+	l := &Ledger{freeSpace: newFreeSpace(newAddressSpace(space, unitBits), space), facts: map[Key]*Fact{}, namedOwners: map[types.UID]int{}}
+	for _, r := range l.ranges {
+		l.total = l.total.Plus(l.countUnits(r))
+	}
 	return l
 }
 
@@ -133,26 +122,6 @@ func (l *Ledger) ApplyLayout(space *netipx.IPSet, unitBits int, order Allocation
 	for _, h := range facts {
 		l.AddFact(*h)
 	}
-}
-
-func (l *Ledger) setSpace(space *netipx.IPSet) {
-	if space != nil {
-		l.space = space.Ranges()
-	}
-	l.free = poolutil.NewFree(space)
-	for _, r := range l.space {
-		l.addressBits = r.From().BitLen()
-		l.total = l.total.Plus(l.countUnits(r))
-	}
-}
-
-// countUnits returns the number of units that the pool hands out in a range. A range of another family than the
-// pool's counts by address, because its spans are cut at addresses.
-func (l *Ledger) countUnits(r netipx.IPRange) poolutil.Count {
-	if bits := r.From().BitLen(); l.addressBits != 0 && l.addressBits != bits {
-		return poolutil.CountPrefixes(r, bits)
-	}
-	return poolutil.CountPrefixes(r, l.unitBits)
 }
 
 // AddFact adds a fact. Adding one again with the same range changes nothing; with another range, it replaces the
@@ -307,7 +276,7 @@ func (l *Ledger) VisitUsedOutsideSpace(visit func(r netipx.IPRange, facts []*Fac
 			return more
 		})
 	}
-	for _, part := range l.space {
+	for _, part := range l.ranges {
 		if between(part.From()); !more {
 			return
 		}
@@ -325,22 +294,6 @@ func (l *Ledger) VisitUsedOutsideSpace(visit func(r netipx.IPRange, facts []*Fac
 // It costs O(log n) and what it visits.
 func (l *Ledger) VisitTakenRanges(from netip.Addr, visit func(r netipx.IPRange, facts []*Fact) bool) {
 	l.takenSpans.visitFrom(from, func(s *span) bool { return visit(s.ipRange(), s.facts) })
-}
-
-// IsInSpace reports whether a range lies completely in the space of the pool.
-func (l *Ledger) IsInSpace(r netipx.IPRange) bool {
-	for part := range l.partsInSpace(r) {
-		return part == r
-	}
-	return false
-}
-
-// FreeRanges yields the free ranges, ascending. The ledger must not be changed meanwhile.
-func (l *Ledger) FreeRanges() iter.Seq[netipx.IPRange] { return l.free.All() }
-
-// UnitRange returns the whole unit (address or prefix) that contains an address.
-func (l *Ledger) UnitRange(a netip.Addr) netipx.IPRange {
-	return l.widenToUnits(netipx.IPRangeFrom(a, a))
 }
 
 // Counts returns the statistics. It costs O(1).
@@ -374,42 +327,6 @@ func (l *Ledger) updateCounts(r netipx.IPRange, used, more bool) {
 	}
 	l.used = change(l.used, inside)
 	l.usedOutside = change(l.usedOutside, l.countUnits(r).Minus(inside))
-}
-
-// partsInSpace yields the parts of a range that lie in the space.
-func (l *Ledger) partsInSpace(r netipx.IPRange) func(func(netipx.IPRange) bool) {
-	return func(yield func(netipx.IPRange) bool) {
-		i, _ := slices.BinarySearchFunc(l.space, r.From(), func(s netipx.IPRange, a netip.Addr) int {
-			return s.To().Compare(a)
-		})
-		for ; i < len(l.space) && l.space[i].From().Compare(r.To()) <= 0; i++ {
-			from, to := l.space[i].From(), l.space[i].To()
-			if from.Less(r.From()) {
-				from = r.From()
-			}
-			if r.To().Less(to) {
-				to = r.To()
-			}
-			if !yield(netipx.IPRangeFrom(from, to)) {
-				return
-			}
-		}
-	}
-}
-
-// widenToUnits widens a range to whole units, so that a stray address makes its whole prefix taken. It does not widen
-// an address of another family than the pool's.
-func (l *Ledger) widenToUnits(r netipx.IPRange) netipx.IPRange {
-	bits := r.From().BitLen()
-	if l.unitBits >= bits || (l.addressBits != 0 && l.addressBits != bits) {
-		return r
-	}
-	first, err1 := r.From().Prefix(l.unitBits)
-	last, err2 := r.To().Prefix(l.unitBits)
-	if err1 != nil || err2 != nil {
-		return r
-	}
-	return netipx.IPRangeFrom(first.Addr(), netipx.RangeOfPrefix(last).To())
 }
 
 func compareFacts(a, b *Fact) int {

@@ -22,6 +22,25 @@ type AllocationOrder struct {
 	Zones [][]netipx.IPRange
 }
 
+// freeSpace is what a ledger can hand out, by zone, and in the order of releases if that is the order of the pool.
+type freeSpace struct {
+	*addressSpace
+	free *poolutil.Free
+	// freeByZone is the free space of each zone; element 0 is that of no zone. zoneRanges are the ranges of the
+	// zones.
+	freeByZone []*zoneFreeSpace
+	zoneRanges []zoneRange
+	order      AllocationOrder
+	// releaseCount is the number of releases so far.
+	releaseCount uint64
+}
+
+func newFreeSpace(in *addressSpace, set *netipx.IPSet) *freeSpace {
+	out := &freeSpace{addressSpace: in, free: poolutil.NewFree(set)}
+	out.freeByZone = []*zoneFreeSpace{{free: out.free}}
+	return out
+}
+
 // zoneFreeSpace is the free space of one zone.
 type zoneFreeSpace struct {
 	// free is the free space of the ledger if there are no zones, else a separate one (ownsFree).
@@ -38,49 +57,49 @@ type zoneRange struct {
 }
 
 // SetOrder sets the order of a ledger in which nothing is in use. It costs O(free ranges + zones).
-func (l *Ledger) SetOrder(order AllocationOrder) {
-	l.order, l.zoneRanges, l.freeByZone = order, nil, []*zoneFreeSpace{{free: l.free}}
+func (fs *freeSpace) SetOrder(order AllocationOrder) {
+	fs.order, fs.zoneRanges, fs.freeByZone = order, nil, []*zoneFreeSpace{{free: fs.free}}
 	if len(order.Zones) > 0 {
-		l.freeByZone = []*zoneFreeSpace{{free: poolutil.NewFree(nil), ownsFree: true}}
+		fs.freeByZone = []*zoneFreeSpace{{free: poolutil.NewFree(nil), ownsFree: true}}
 	}
 	for _, ranges := range order.Zones {
 		s := &zoneFreeSpace{free: poolutil.NewFree(nil), ownsFree: true}
-		l.freeByZone = append(l.freeByZone, s)
+		fs.freeByZone = append(fs.freeByZone, s)
 		for _, r := range ranges {
-			l.zoneRanges = append(l.zoneRanges, zoneRange{r, s})
+			fs.zoneRanges = append(fs.zoneRanges, zoneRange{r, s})
 		}
 	}
-	slices.SortFunc(l.zoneRanges, func(a, b zoneRange) int { return a.ipRange.From().Compare(b.ipRange.From()) })
-	for _, s := range l.freeByZone {
+	slices.SortFunc(fs.zoneRanges, func(a, b zoneRange) int { return a.ipRange.From().Compare(b.ipRange.From()) })
+	for _, s := range fs.freeByZone {
 		if order.LeastRecentlyUsed {
-			s.leastRecentlyUsed = newLRUFreeSpace(maxRememberedReleases / len(l.freeByZone))
+			s.leastRecentlyUsed = newLRUFreeSpace(maxRememberedReleases / len(fs.freeByZone))
 		}
 	}
-	for r := range l.free.All() {
-		for s, part := range l.partsByZone(r) {
+	for r := range fs.free.All() {
+		for s, part := range fs.partsByZone(r) {
 			s.markFree(part)
 		}
 	}
 }
 
 // partsByZone yields the parts of a range, each with the free space of its zone.
-func (l *Ledger) partsByZone(r netipx.IPRange) iter.Seq2[*zoneFreeSpace, netipx.IPRange] {
+func (fs *freeSpace) partsByZone(r netipx.IPRange) iter.Seq2[*zoneFreeSpace, netipx.IPRange] {
 	return func(yield func(*zoneFreeSpace, netipx.IPRange) bool) {
 		next := r.From()
-		i, _ := slices.BinarySearchFunc(l.zoneRanges, next, func(z zoneRange, a netip.Addr) int { return z.ipRange.To().Compare(a) })
-		for ; i < len(l.zoneRanges) && l.zoneRanges[i].ipRange.From().Compare(r.To()) <= 0; i++ {
-			part := intersectRanges(l.zoneRanges[i].ipRange, r)
-			if next.Less(part.From()) && !yield(l.freeByZone[0], netipx.IPRangeFrom(next, part.From().Prev())) {
+		i, _ := slices.BinarySearchFunc(fs.zoneRanges, next, func(z zoneRange, a netip.Addr) int { return z.ipRange.To().Compare(a) })
+		for ; i < len(fs.zoneRanges) && fs.zoneRanges[i].ipRange.From().Compare(r.To()) <= 0; i++ {
+			part := intersectRanges(fs.zoneRanges[i].ipRange, r)
+			if next.Less(part.From()) && !yield(fs.freeByZone[0], netipx.IPRangeFrom(next, part.From().Prev())) {
 				return
 			}
-			if !yield(l.zoneRanges[i].freeSpace, part) {
+			if !yield(fs.zoneRanges[i].freeSpace, part) {
 				return
 			}
 			next = part.To().Next()
 		}
 		// Next of the last address of a family is the zero Addr: nothing is left then.
 		if next.IsValid() && next.Compare(r.To()) <= 0 {
-			yield(l.freeByZone[0], netipx.IPRangeFrom(next, r.To()))
+			yield(fs.freeByZone[0], netipx.IPRangeFrom(next, r.To()))
 		}
 	}
 }
@@ -95,18 +114,21 @@ func (s *zoneFreeSpace) markFree(r netipx.IPRange) {
 	}
 }
 
+// FreeRanges yields the free ranges, ascending. The ledger must not be changed meanwhile.
+func (fs *freeSpace) FreeRanges() iter.Seq[netipx.IPRange] { return fs.free.All() }
+
 // markFree marks a range as free.
-func (l *Ledger) markFree(r netipx.IPRange) {
-	l.free.Put(r)
-	for s, part := range l.partsByZone(r) {
+func (fs *freeSpace) markFree(r netipx.IPRange) {
+	fs.free.Put(r)
+	for s, part := range fs.partsByZone(r) {
 		s.markFree(part)
 	}
 }
 
 // markTaken marks a range as taken, even if some of it is taken already.
-func (l *Ledger) markTaken(r netipx.IPRange, uses bool) {
-	l.free.TakeAny(r)
-	for s, part := range l.partsByZone(r) {
+func (fs *freeSpace) markTaken(r netipx.IPRange, uses bool) {
+	fs.free.TakeAny(r)
+	for s, part := range fs.partsByZone(r) {
 		if s.ownsFree {
 			s.free.TakeAny(part)
 		}
@@ -117,46 +139,46 @@ func (l *Ledger) markTaken(r netipx.IPRange, uses bool) {
 }
 
 // recordRelease records that a range is no longer in use.
-func (l *Ledger) recordRelease(r netipx.IPRange) {
-	if !l.order.LeastRecentlyUsed {
+func (fs *freeSpace) recordRelease(r netipx.IPRange) {
+	if !fs.order.LeastRecentlyUsed {
 		return
 	}
-	for in := range l.partsInSpace(r) {
-		for s, part := range l.partsByZone(in) {
-			s.leastRecentlyUsed.recordRelease(part, l.releaseCount)
+	for in := range fs.partsInSpace(r) {
+		for s, part := range fs.partsByZone(in) {
+			s.leastRecentlyUsed.recordRelease(part, fs.releaseCount)
 		}
 	}
-	l.releaseCount++
+	fs.releaseCount++
 }
 
 // RestoreRelease records that a range was released, later than all releases that the ledger knows of. It ignores
 // parts that are taken now.
-func (l *Ledger) RestoreRelease(r netipx.IPRange) {
-	if !l.order.LeastRecentlyUsed || !r.IsValid() {
+func (fs *freeSpace) RestoreRelease(r netipx.IPRange) {
+	if !fs.order.LeastRecentlyUsed || !r.IsValid() {
 		return
 	}
-	for in := range l.partsInSpace(l.widenToUnits(r)) {
-		for s, part := range l.partsByZone(in) {
+	for in := range fs.partsInSpace(fs.widenToUnits(r)) {
+		for s, part := range fs.partsByZone(in) {
 			if s.leastRecentlyUsed.neverUsed.Take(part) {
-				s.leastRecentlyUsed.recordRelease(part, l.releaseCount)
+				s.leastRecentlyUsed.recordRelease(part, fs.releaseCount)
 				s.leastRecentlyUsed.markFree(part)
 			}
 		}
 	}
-	l.releaseCount++
+	fs.releaseCount++
 }
 
 // ReleasedRanges yields the free ranges that were in use, the latest release first. The ledger must not be changed
 // meanwhile.
-func (l *Ledger) ReleasedRanges() iter.Seq[netipx.IPRange] {
+func (fs *freeSpace) ReleasedRanges() iter.Seq[netipx.IPRange] {
 	return func(yield func(netipx.IPRange) bool) {
-		if !l.order.LeastRecentlyUsed {
+		if !fs.order.LeastRecentlyUsed {
 			return
 		}
 		// The remaining releases of each zone, from its latest on.
-		next := make([]btree.IterG[*releasedRange], len(l.freeByZone))
-		more := make([]bool, len(l.freeByZone))
-		for i, s := range l.freeByZone {
+		next := make([]btree.IterG[*releasedRange], len(fs.freeByZone))
+		more := make([]bool, len(fs.freeByZone))
+		for i, s := range fs.freeByZone {
 			next[i] = s.leastRecentlyUsed.freeReleases.Iter()
 			more[i] = next[i].Last()
 		}
@@ -176,8 +198,8 @@ func (l *Ledger) ReleasedRanges() iter.Seq[netipx.IPRange] {
 }
 
 // releasesInOrder returns all remembered releases, the oldest first.
-func (l *Ledger) releasesInOrder() (out []*releasedRange) {
-	for _, s := range l.freeByZone {
+func (fs *freeSpace) releasesInOrder() (out []*releasedRange) {
+	for _, s := range fs.freeByZone {
 		if s.leastRecentlyUsed != nil {
 			out = append(out, s.leastRecentlyUsed.released.Items()...)
 		}
