@@ -206,7 +206,7 @@ func (w *world) nextHostAction(h *host, a netip.Addr, wanted, ending *v1alpha1.I
 		if lock.Report.Equal(&report) {
 			return "", nil
 		}
-		return "reports that somebody else has " + a.String(), func() {
+		return "reports that another device has " + a.String(), func() {
 			lock.Report, lock.ReleasedBy = &report, ""
 			w.writeLock(h, o, lock, h.name)
 		}

@@ -18,7 +18,7 @@ const atRest = time.Minute
 
 // inUseByOthers makes a foreign machine answer for an address that no host has, for a while; 0 means for good.
 func inUseByOthers(address string, howLong time.Duration) action {
-	return sim.NewAction("somebody foreign has "+address, func(w *world) {
+	return sim.NewAction("a foreign device has "+address, func(w *world) {
 		a := netip.MustParseAddr(address)
 		if w.hasOtherResponder(a, nil) || w.foreign[a] {
 			return

@@ -468,16 +468,16 @@ func (w *world) check(services map[string]*corev1.Service, leases map[string]*v1
 // has applied a change. For a pool that is gone, or that it has never counted, it reports nothing: while it sleeps, it
 // may still have the address.
 func (w *world) checkGivenUp(name, address string) {
-	tells := slices.ContainsFunc(w.api.List(faults.MetalLBPools), func(o client.Object) bool {
+	publishes := slices.ContainsFunc(w.api.List(faults.MetalLBPools), func(o client.Object) bool {
 		p, is := o.(*metallbv1beta1.IPAddressPool)
 		return is && p.Status.AvailableIPv4 > 0 && p.Name == w.last[address]
 	})
-	if w.configured()[address] || (tells && w.running[address]) {
-		w.Failf("P6: lease %s is given back, and MetalLB has %s", name, address)
+	if w.configured()[address] || (publishes && w.running[address]) {
+		w.Failf("P6: lease %s is released, and MetalLB has %s", name, address)
 	}
 	for _, s := range w.services() {
 		if a, err := netip.ParseAddr(address); err == nil && leaseports.ShowsAddress(s, a) {
-			w.Failf("P6: lease %s is given back, and Service %s shows %s", name, s.Name, address)
+			w.Failf("P6: lease %s is released, and Service %s shows %s", name, s.Name, address)
 		}
 	}
 }
@@ -909,7 +909,7 @@ func unplacedServiceStory() []action {
 	return []action{newLease("shop"), sim.NewAction("MetalLB is not there", func(w *world) { w.frozen = true }), newService(ns, "web", "shop", ports), sim.NewAction("the user waits", func(w *world) {
 		w.DelayStep(0, time.Minute, func() {
 			if is := leaseCondition(w.services()["web"]); !w.Obstructed && (is == nil || is.Status != metav1.ConditionFalse || is.Reason != v1alpha1.NotPlacedReason) {
-				w.Failf("a Service without an address for a minute is told %+v", is)
+				w.Failf("a Service without an address for a minute has the condition %+v", is)
 			}
 			w.frozen, w.LastChange = false, time.Now()
 		})
@@ -1042,12 +1042,12 @@ func (w *world) examine() {
 
 // examineService checks that a Service has what it should have, and that its condition shows that.
 func (w *world) examineService(s *corev1.Service, as *leaseports.Service, d *leaseports.Decision, all map[string]*v1alpha1.IPLease) {
-	is, told := leaseCondition(s), d.Reasons[s.UID]
+	is, reason := leaseCondition(s), d.Reasons[s.UID]
 	has, want := "", ""
 	if len(s.Status.LoadBalancer.Ingress) > 0 {
 		has = s.Status.LoadBalancer.Ingress[0].IP
 	}
-	if told.Reason == v1alpha1.GrantedReason {
+	if reason.Reason == v1alpha1.GrantedReason {
 		want = all[as.LeaseNames[0]].Status.Address
 	}
 	published := s.Annotations[v1alpha1.LeasedAddressesAnnotation]
@@ -1055,9 +1055,9 @@ func (w *world) examineService(s *corev1.Service, as *leaseports.Service, d *lea
 		published = want
 	}
 	if has != want || published != want {
-		w.Failf("Service %s has %q, is published with %q, and is to have %q: %s", as.ServiceRef, has, s.Annotations[v1alpha1.LeasedAddressesAnnotation], want, told.Message)
+		w.Failf("Service %s has %q, is published with %q, and is to have %q: %s", as.ServiceRef, has, s.Annotations[v1alpha1.LeasedAddressesAnnotation], want, reason.Message)
 	}
-	if (told == leaseports.Reason{}) != (is == nil) || (is != nil && (is.Reason != told.Reason || is.Message != told.Message)) {
-		w.Failf("Service %s is told %+v, and is to be told %+v", as.ServiceRef, is, told)
+	if (reason == leaseports.Reason{}) != (is == nil) || (is != nil && (is.Reason != reason.Reason || is.Message != reason.Message)) {
+		w.Failf("Service %s has the condition %+v, and needs %+v", as.ServiceRef, is, reason)
 	}
 }

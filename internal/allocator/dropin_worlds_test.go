@@ -59,7 +59,7 @@ var endMirror = sim.NewAttempt("end their pool", func(w *world) bool {
 })
 
 // untilForeignPoolUnused waits until no claim names the mirrored pool.
-var untilForeignPoolUnused = until("nobody names their pool", func(w *world) bool {
+var untilForeignPoolUnused = until("no claim names their pool", func(w *world) bool {
 	return !slices.ContainsFunc(w.api.List(faults.Claims), func(o client.Object) bool { return o.(*ipamv1.IPAddressClaim).Spec.PoolRef == foreignPoolRef })
 })
 

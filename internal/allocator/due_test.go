@@ -214,7 +214,7 @@ func TestFailedJobsEnqueueByOneRule(t *testing.T) {
 			run := begin(a, p)
 			p.Queues.ActiveJobs, p.Queues.NextReconcileAt, woken = 9, noon.Add(delay), 0
 			if run(); (woken > 0) != wakes || p.Queues.ActiveJobs != 8 {
-				t.Errorf("%s: a pool that is looked at in %v is woken %d times, and has %d jobs", name, delay, woken, p.Queues.ActiveJobs)
+				t.Errorf("%s: a pool that is reconciled in %v is woken %d times, and has %d jobs", name, delay, woken, p.Queues.ActiveJobs)
 			}
 		}
 	}

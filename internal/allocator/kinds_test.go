@@ -50,7 +50,7 @@ func TestUnknownPoolKindIsForgotten(t *testing.T) {
 	a := New(Options{})
 	key, wake := a.ObserveObject(claim)
 	if !wake || a.pools.findPool(key) == nil {
-		t.Fatalf("%v is not looked at", key)
+		t.Fatalf("%v is not reconciled", key)
 	}
 	a.ForgetObject(claim)
 	if _, err := a.Reconcile(t.Context(), key, nil); err != nil || a.pools.findPool(key) != nil {

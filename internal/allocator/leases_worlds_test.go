@@ -208,7 +208,7 @@ var leased = []scenario{
 		want:   map[string]string{"vip": "10.0.0.1"},
 	},
 	{
-		name: "lease asks for what somebody has", spec: Pool("10.0.0.1-10.0.0.4", givesLeases), capacity: 2, ordered: true,
+		name: "lease asks for what another has", spec: Pool("10.0.0.1-10.0.0.4", givesLeases), capacity: 2, ordered: true,
 		before: []action{request("a", "10.0.0.2")},
 		script: []action{addLease("x", asking("10.0.0.2")), add("b"), remove("a")},
 		want:   map[string]string{"x": "10.0.0.2"},

@@ -83,7 +83,7 @@ func TestHangingLookupsDoNotBlockReconcile(t *testing.T) {
 			t.Errorf("who has no Machine is served: %v; %d lookups hang", isServed("plain"), lookups.Load())
 		}
 		if wait <= 0 || wait > time.Second {
-			t.Errorf("what is found meanwhile is looked at after %v", wait)
+			t.Errorf("what is found meanwhile is used after %v", wait)
 		}
 		for range 3 {
 			pass(time.Second)

@@ -65,7 +65,7 @@ func TestCheckOrphanedClaimant(t *testing.T) {
 		"the second":             {api: deleteCounter{read: gone}, since: 75 * time.Second, deleted: 1, want: 75 * time.Second, reason: "it is an orphan"},
 		"forbidden":              {api: deleteCounter{read: apierrors.NewForbidden(schema.GroupResource{}, "tenant", nil)}, since: time.Hour, want: time.Hour, fails: true, reason: "no proof"},
 		"the API server is away": {api: deleteCounter{read: errors.New("connection refused")}, since: time.Hour, want: time.Hour, fails: true, reason: "no proof"},
-		"it has changed since":   {api: deleteCounter{read: gone, answer: apierrors.NewConflict(schema.GroupResource{}, "x", nil)}, since: time.Hour, deleted: 1, want: time.Hour, reason: "looked at again"},
+		"it has changed since":   {api: deleteCounter{read: gone, answer: apierrors.NewConflict(schema.GroupResource{}, "x", nil)}, since: time.Hour, deleted: 1, want: time.Hour, reason: "read again"},
 		"the delete fails":       {api: deleteCounter{read: gone, answer: errors.New("timeout")}, since: time.Hour, deleted: 1, want: time.Hour, fails: true, reason: "it is tried again"},
 	}
 	for name, tt := range tests {

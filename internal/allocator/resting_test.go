@@ -273,7 +273,7 @@ func TestDeferredReleasesDoNotWaitForOthers(t *testing.T) {
 		}
 		due, wait := p.ListDueWrites(noon, grants.MaxJobs, time.Hour, admitAll, paused)
 		if again := p.NextWakeDelay(noon, wait) <= time.Second; len(due.ReleaseClaimants) != want || again != (turn == 0) {
-			t.Errorf("turn %d: %d are handed out, not %d; looked at again: %v", turn, len(due.ReleaseClaimants), want, again)
+			t.Errorf("turn %d: %d are handed out, not %d; again: %v", turn, len(due.ReleaseClaimants), want, again)
 		}
 		for _, uid := range due.ReleaseClaimants {
 			release(p, p.Claimants.ByUID[uid])
@@ -381,7 +381,7 @@ func TestReleasesWaitForRoom(t *testing.T) {
 	c := observeClaim(p, "late", 0, withRecordedAddress("10.0.200.201"), bothReady, withDeletionTimestamp)
 	observeAddress(p, "late", "10.0.200.201", "uid-late")
 	if p.Releases.CoolReleases(noon, a.admission.newReleaseAdmissionFunc(t.Context(), p)) || !p.Cooling.NeedsCooling(p.Inventory.ReleaseFor(c), noon) || len(p.Queues.ToWrite) > 0 {
-		t.Fatal("it was noted, or is looked at in every turn")
+		t.Fatal("it was noted, or is reconciled in every turn")
 	}
 	if ready := p.Status.PoolConditions(p.Space.Ledger.Counts(), noon)[0]; !strings.Contains(ready.Message, "deleted claims keep their addresses") {
 		t.Error(ready.Message)

@@ -37,7 +37,7 @@ func TestServedClaimsNeedNoJob(t *testing.T) {
 	inCluster := ipamv1.IPPoolReference{APIGroup: "ipam.cluster.x-k8s.io", Kind: "InClusterIPPool", Name: "pool"}
 	inClusterOwner := metav1.OwnerReference{APIVersion: "ipam.cluster.x-k8s.io/v1alpha2", Kind: "InClusterIPPool", Name: "pool", UID: "in-cluster-uid"}
 	ours := metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: testKey.Kind, Name: "pool", UID: "pool-uid"}
-	another := metav1.OwnerReference{APIVersion: "nobody/v1", Kind: testKey.Kind, Name: "pool", UID: "pool-uid"}
+	another := metav1.OwnerReference{APIVersion: "example.com/v1", Kind: testKey.Kind, Name: "pool", UID: "pool-uid"}
 	for name, tc := range map[string]struct {
 		claim, address ipamv1.IPPoolReference // what each names
 		byHand         bool                   // only we know the pool as a mirror
@@ -364,7 +364,7 @@ func TestTrialOnlyForWaitingClaims(t *testing.T) {
 	}
 	late := noon.Add(term.MinRetryPause / 2)
 	if wait := reconcile(late, admitAll); wait != 0 {
-		t.Errorf("all have failed, and the pool is looked at again in %v", wait)
+		t.Errorf("all have failed, and the pool is reconciled again in %v", wait)
 	}
 	waits := observeClaim(p, "waits", 0)
 	if wait := reconcile(late, admitAll); wait <= 0 || wait > term.MinRetryPause {
@@ -372,10 +372,10 @@ func TestTrialOnlyForWaitingClaims(t *testing.T) {
 	}
 	paused := func(c *grants.Claimant) grants.AdmissionResult { return grants.AdmissionResult{Wait: c == waits} }
 	if wait := reconcile(late, paused); wait != 0 {
-		t.Errorf("the one that waits is paused, and the pool is looked at again in %v", wait)
+		t.Errorf("the one that waits is paused, and the pool is reconciled again in %v", wait)
 	}
 	if wait := reconcile(noon.Add(time.Hour), admitAll); wait != 0 || p.Grants.ByClaimant[waits.Owner.UID] == nil {
-		t.Errorf("the time of the trial is past, and the pool is looked at again in %v", wait)
+		t.Errorf("the time of the trial is past, and the pool is reconciled again in %v", wait)
 	}
 }
 

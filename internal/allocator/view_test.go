@@ -63,7 +63,7 @@ func TestWalk(t *testing.T) {
 	observeAddress(p, "a", "10.0.0.1", "uid-a") // the same owner, twice on record
 	observeClaim(p, "b", 0, withRecordedAddress("10.0.0.2"))
 	observeClaim(p, "twin", 0, withRecordedAddress("10.0.0.2"))
-	observeAddress(p, "lost", "10.0.0.3", "uid-of-nobody")
+	observeAddress(p, "lost", "10.0.0.3", "uid-of-none")
 	observeAllocation(p, "lb", 4, withBlock("10.0.0.16/30"), func(o *v1alpha1.IPAllocation) { o.Spec.TenantClusterRef.Name = "edge" })
 	observeAllocation(p, "vms", 4, withBlock("10.0.0.20/30"), nodes)
 	observeAddress(p, "far", "10.9.9.9", "uid-far")

@@ -297,7 +297,7 @@ func (w *world) checkStaysReady(c faults.Change) {
 		if w.ready[claim.UID] && !ready && slices.ContainsFunc(w.objects().Addresses, func(a ipamv1.IPAddress) bool {
 			return w.claimOf(&a) == claim.UID
 		}) {
-			w.Failf("I4: claim %s has its address and is told %s", claim.Name, cond.Reason)
+			w.Failf("I4: claim %s has its address and the reason %s", claim.Name, cond.Reason)
 		}
 		w.ready[claim.UID] = ready
 	}
@@ -406,16 +406,16 @@ func (w *world) served(o pools.Objects) map[string]string {
 	for _, c := range o.Claims {
 		a, has := addresses[client.ObjectKeyFromObject(&c)]
 		ready := c.Status.AddressRef.Name == c.Name
-		told := ""
+		message := ""
 		for _, cond := range c.Status.Conditions {
 			ready = ready && cond.Status == "True"
-			told = cond.Reason
+			message = cond.Reason
 		}
 		keeps := has && w.claimOf(&a) == c.UID && a.Spec.Address == bare(w.grantedAddresses[c.UID])
 		switch {
 		case c.DeletionTimestamp != nil && w.hasLiveCluster(&c):
-			if !keeps || told != v1alpha1.DeletingReason {
-				w.Failf("claim %s of a Cluster that is there keeps %q of %q, and is told %q", c.Name, a.Spec.Address, w.grantedAddresses[c.UID], told)
+			if !keeps || message != v1alpha1.DeletingReason {
+				w.Failf("claim %s of a Cluster that is there keeps %q of %q, and has the message %q", c.Name, a.Spec.Address, w.grantedAddresses[c.UID], message)
 			}
 			served[c.Name] = a.Spec.Address
 		case c.DeletionTimestamp != nil:
@@ -423,9 +423,9 @@ func (w *world) served(o pools.Objects) map[string]string {
 		case ready && keeps:
 			served[c.Name] = a.Spec.Address
 		case ready || has:
-			w.Failf("claim %s is half served: %v with record %q and address %q", c.Name, told, w.grantedAddresses[c.UID], a.Spec.Address)
-		case told == "":
-			w.Failf("claim %s is not told why it waits", c.Name)
+			w.Failf("claim %s is half served: %v with record %q and address %q", c.Name, message, w.grantedAddresses[c.UID], a.Spec.Address)
+		case message == "":
+			w.Failf("claim %s has no reason why it waits", c.Name)
 		}
 	}
 	if want := min(len(o.Claims), w.capacity); len(served) != want && !w.isUnpredictable() {
@@ -452,7 +452,7 @@ func (w *world) servedLeases(o pools.Objects) {
 		case l.DeletionTimestamp != nil:
 			w.Failf("lease %s is still being deleted", l.Name)
 		case ready == nil:
-			w.Failf("lease %s is not told why it waits", l.Name)
+			w.Failf("lease %s has no reason why it waits", l.Name)
 		case (l.Status.Address != "") != (ready.Status == metav1.ConditionTrue) || l.Status.Address != w.grantedAddresses[l.UID]:
 			w.Failf("lease %s has %q, remembers %q, and Ready is %s: %s", l.Name, l.Status.Address, w.grantedAddresses[l.UID], ready.Status, ready.Message)
 		case ready.Reason == ipamv1.IPAddressClaimReadyPoolExhaustedReason && l.Spec.Address == "" && freeIn(o, l.Spec.PoolRef.Name) > 0:
@@ -481,7 +481,7 @@ func (w *world) servedBlocks(o pools.Objects) {
 		case a.DeletionTimestamp != nil:
 			w.Failf("allocation %s is still being deleted", a.Name)
 		case ready == nil:
-			w.Failf("allocation %s is not told why it waits", a.Name)
+			w.Failf("allocation %s has no reason why it waits", a.Name)
 		case (a.Status.Phase == v1alpha1.AllocationAllocated) != (ready.Status == metav1.ConditionTrue):
 			w.Failf("allocation %s is %s and Ready is %s", a.Name, a.Status.Phase, ready.Status)
 		case ready.Status == metav1.ConditionTrue && (a.Status.CIDR != w.grantedAddresses[a.UID] || (a.Spec.ChildPoolRef == nil && a.Status.AllocatedCount != int64(len(a.Status.Addresses)))):

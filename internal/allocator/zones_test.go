@@ -238,7 +238,7 @@ func TestLookupsThatWaitForOthers(t *testing.T) {
 	}
 	for after, want := range map[time.Duration]time.Duration{0: time.Second, time.Second: time.Second, 4 * time.Second: 4 * time.Second} {
 		if wait := p.Lookups.NextMachineLookupDelay(noon.Add(after)); wait != want {
-			t.Errorf("after %v the pool is looked at again in %v, not in %v", after, wait, want)
+			t.Errorf("after %v the pool is reconciled again in %v, not in %v", after, wait, want)
 		}
 	}
 	for _, of := range begun {

@@ -230,7 +230,7 @@ func TestUsedClusterWaitsForAdoption(t *testing.T) {
 
 // TestProtect checks K41: an object that is being deleted, is gone, or was replaced by another one is not opened.
 func TestProtect(t *testing.T) {
-	deleted := newRange("somebody/else")
+	deleted := newRange("example.com/foreign")
 	deleted.DeletionTimestamp = &metav1.Time{Time: noon}
 	another := newRange()
 	another.UID = "another"

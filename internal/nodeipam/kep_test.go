@@ -192,7 +192,7 @@ func TestHundredsOfClusterCIDRs(t *testing.T) {
 	var all []netip.Prefix
 	for uid, g := range allocated {
 		if want := rack[uid]; g.RangeRef.Name != fmt.Sprint("c", want) || g.CIDRs[0].Bits() != 32-6-want%4 || g.RangesTried != 1 {
-			t.Fatalf("a Node of rack %d gets %v of %s, of which %d were looked at", want, g.CIDRs, g.RangeRef.Name, g.RangesTried)
+			t.Fatalf("a Node of rack %d gets %v of %s, of which %d were tried", want, g.CIDRs, g.RangeRef.Name, g.RangesTried)
 		}
 		all = append(all, g.CIDRs[0])
 	}

@@ -48,7 +48,7 @@ func TestNodeWaitsForItsLabels(t *testing.T) { // K50
 					m.observeNode(nodeFromObject(o), "2", now)
 				}
 				if _, wait := m.planner.planGrants(now); m.grants.byNode["a"] == nil && (wait <= 0 || wait > machineLabelsTimeout) {
-					t.Fatalf("it waits, and is looked at again after %v", wait)
+					t.Fatalf("it waits, and is reconciled again after %v", wait)
 				}
 			}
 			if after := now.Add(-time.Second).Sub(noon); after != tc.after || m.grants.byNode["a"].RangeRef.Name != tc.from {

@@ -136,14 +136,6 @@ var (
 	testFunction   = regexp.MustCompile(`^(Test|Fuzz|Benchmark|Example)`)
 )
 
-// unchecked are the directories and files where the check omits tests, or strings, that still have retired words.
-var unchecked = struct{ tests, strings []string }{
-	tests: []string{"controllers/lease", "internal/allocator", "internal/nodeipam", "test/integration"},
-	strings: []string{"controllers/lease", "internal/allocator", "internal/grants", "internal/nodeipam", "test/docs", "test/integration",
-		// These quote internal/nodeipam.
-		"internal/inspect/explainnode_test.go", "test/advice/table_test.go"},
-}
-
 // TestRetiredWords checks that identifiers, comments and strings use the terms of the field and not the words that the
 // project once had for them.
 func TestRetiredWords(t *testing.T) {
@@ -161,7 +153,7 @@ func TestRetiredWords(t *testing.T) {
 		}
 		name = filepath.ToSlash(name)
 		isTest := strings.HasSuffix(path, "_test.go") || strings.HasPrefix(name, "test/") || strings.HasPrefix(name, "hack/")
-		if entry.IsDir() || !strings.HasSuffix(path, ".go") || isTest && slices.Contains(unchecked.tests, filepath.ToSlash(filepath.Dir(name))) {
+		if entry.IsDir() || !strings.HasSuffix(path, ".go") {
 			return nil
 		}
 		files++
@@ -170,8 +162,8 @@ func TestRetiredWords(t *testing.T) {
 		if err != nil || ast.IsGenerated(file) {
 			return err
 		}
-		checksStrings := !slices.Contains(unchecked.strings, name) && !slices.Contains(unchecked.strings, filepath.ToSlash(filepath.Dir(name)))
-		for _, w := range retiredWords(file, !isTest, checksStrings) {
+		// This file quotes the words.
+		for _, w := range retiredWords(file, !isTest, name != "test/docs/retiredwords_test.go") {
 			t.Errorf("%s:%d: %s", name, fset.Position(w.pos).Line, w.message)
 		}
 		return nil

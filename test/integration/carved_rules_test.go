@@ -185,7 +185,7 @@ var _ = Describe("A carved pool", func() {
 		m := namespaceManager(ctx, ns)
 		block := makeBlock(&v1alpha1.PoolReference{Name: "site"}, &v1alpha1.PoolReference{Name: "team"}, ns, "vips", 28)
 		block.Spec.PinnedRange = &v1alpha1.PinnedRange{StartAddress: "10.66.0.96", EndAddress: "10.66.0.111"}
-		stray := makeBlock(&v1alpha1.PoolReference{Name: "site"}, &v1alpha1.PoolReference{Name: "nobody"}, ns, "stray", 28)
+		stray := makeBlock(&v1alpha1.PoolReference{Name: "site"}, &v1alpha1.PoolReference{Name: "missing"}, ns, "stray", 28)
 		create(ctx, block, stray)
 		Eventually(func(g Gomega) {
 			o := &v1alpha1.IPAllocation{}

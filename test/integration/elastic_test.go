@@ -116,7 +116,7 @@ var _ = Describe("Blocks that follow Services", Ordered, func() {
 		}
 		grown := framework.MakeAllocation(ns, ns+"-labelled-lb-7").Cluster(ns, "labelled").Count(1).Obj()
 		nodes := framework.MakeAllocation(ns, "machines").Cluster(ns, "labelled").ForNodes().Count(3).Obj()
-		others := framework.MakeAllocation(ns, "others").Cluster(ns, "nobody").Count(1).Obj()
+		others := framework.MakeAllocation(ns, "others").Cluster(ns, "missing").Count(1).Obj()
 		earlier := framework.MakeAllocation(ns, "earlier").Cluster(ns, "labelled").ForNodes().Count(1).Label("butler.butlerlabs.dev/allocation-role", "initial").Obj()
 		create(ctx, grown, nodes, others, earlier, provider(ns, "labelled", "p"))
 		create(ctx, tenant(ns, "labelled", "labelled"))

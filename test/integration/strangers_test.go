@@ -14,7 +14,7 @@ import (
 // Metal3's provider takes claims by the name of their pool alone, puts its finalizer on them and writes their
 // conditions.
 var _ = Describe("The conditions that others write into the status", func() { // W23
-	foreign := metav1.Condition{Type: "example.com/Theirs", Status: metav1.ConditionTrue, Reason: "Theirs", Message: "said by somebody else"}
+	foreign := metav1.Condition{Type: "example.com/Theirs", Status: metav1.ConditionTrue, Reason: "Theirs", Message: "set by another controller"}
 
 	It("of a claim stay, and the manager sets its own again", func(ctx SpecContext) {
 		ns := newNamespace(ctx, nil)

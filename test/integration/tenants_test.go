@@ -136,7 +136,7 @@ var _ = Describe("A tenant", Ordered, func() {
 			"zone":    framework.MakeClaim(ns, "zone").Pool("p").RequestAddress("fe80::1%" + large).Obj(),
 			"local":   framework.MakeClaim(ns, "local").Pool("p").RequestAddress("10.150.5.9%eth0").Obj(),
 			"mapped":  framework.MakeClaim(ns, "mapped").Pool("p").RequestAddress("::ffff:10.9.9.9").Obj(),
-			"cluster": framework.MakeClaim(ns, "cluster").Pool("p").Cluster("nobody").Annotate("note", large).Obj(),
+			"cluster": framework.MakeClaim(ns, "cluster").Pool("p").Cluster("missing").Annotate("note", large).Obj(),
 		} {
 			create(ctx, claim)
 			expectFit(refusalOf(ctx, ns, name, "AllocationFailed"))
