@@ -33,7 +33,7 @@ func (aj *addressJobs) runOrphanJob(ctx context.Context, p *grants.Pool, addr *g
 	var again time.Time
 	changed := true
 	if s := m.Addresses.Orphans[addr.Key()]; s != nil && s.UID == addr.UID {
-		s.Busy = false
+		s.End()
 		if !kept {
 			s.RecordAttempt(err, aj.now())
 			again, changed = s.RetryAt, false

@@ -192,7 +192,7 @@ func (a *Allocator) FencePools(ctx context.Context, all []v1alpha1.Pool) {
 			}
 			m = p.Lock()
 			defer m.Unlock()
-			m.Record.FencedTerm = term
+			m.Record.SetFenced(term)
 			return nil
 		})
 	}

@@ -57,7 +57,7 @@ func (ac *arrivalChecker) checkArrival(ctx context.Context, p *grants.Pool) erro
 		cancel()
 	}
 	m = p.Lock()
-	m.Quarantine.Arrival.MissingProof, m.Quarantine.Arrival.NeedsListing = missing, needsProof
+	m.Quarantine.SetArrivalProof(missing, needsProof)
 	m.Unlock()
 	if !proven || missing != "" {
 		return nil
@@ -68,9 +68,8 @@ func (ac *arrivalChecker) checkArrival(ctx context.Context, p *grants.Pool) erro
 	}
 	m = p.Lock()
 	defer m.Unlock()
-	m.Quarantine.Arrival.MissingProof = text.SanitizeMessage(fmt.Sprintf("all is here that came along with the pool, and the API server refuses what opens it: %v; "+
-		"change the quota, policy or right that refuses it", err))
-	m.Quarantine.Arrival.RetryAfter = now.Add(openRetryDelay)
+	m.Quarantine.RecordOpeningRefused(text.SanitizeMessage(fmt.Sprintf("all is here that came along with the pool, and the API server refuses what opens it: %v; "+
+		"change the quota, policy or right that refuses it", err)), now.Add(openRetryDelay))
 	return nil
 }
 

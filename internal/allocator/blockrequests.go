@@ -39,7 +39,7 @@ func (br *blockRequests) dispatchBlockRequests(p *grants.Pool, now time.Time) ti
 			break // the end of these jobs enqueues the pool
 		}
 		m.Carved.BeginBlockRequest(r)
-		m.Queues.ActiveJobs++
+		m.Queues.BeginJob()
 		br.queue.submitJob(p.Key, func(ctx context.Context) { br.runBlockRequest(ctx, p, r) })
 	}
 	return wait
@@ -190,7 +190,9 @@ func (br *blockRequests) verifyBlockReleasable(ctx context.Context, p *grants.Po
 	if err == nil && !pools.HasEnded(live) {
 		state := live.PoolStatus().Allocator
 		same := m.Base.Pool != nil && live.GetUID() == m.Base.Pool.GetUID() && state != nil && state.Holder == br.ManagerID && state.Term == m.Record.Term
-		m.Record.NeedsRevalidation = m.Record.NeedsRevalidation || !same
+		if !same {
+			m.Record.RequestRevalidation()
+		}
 		may = same && m.Record.Holder && m.Record.Term == r.Term && !b.IsOpenInStatus(live.PoolStatus())
 	}
 	may = may && m.Space.UsedInBlock(b) == 0

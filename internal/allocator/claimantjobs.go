@@ -50,7 +50,7 @@ func (cj *claimantJobs) serveClaimant(ctx context.Context, p *grants.Pool, c gra
 		}
 		s := c.Kind.NextServeStep(m.Inventory, c, t)
 		if g != nil && s.Verb != grants.StopJob {
-			g.JobStarted = true
+			g.RecordJobStart()
 		}
 		return s, true
 	})
@@ -169,7 +169,7 @@ func (cj *claimantJobs) dispatchPendingConditions(ctx context.Context, p *grants
 			return ctx.Err() == nil
 		})
 	}
-	for c, condition := range m.Conditions.Unpublished {
+	for c, condition := range m.Conditions.TakeUnpublished() {
 		if m.Queues.ActiveJobs >= grants.MaxJobs {
 			break // the end of these jobs enqueues the pool
 		}
@@ -181,7 +181,6 @@ func (cj *claimantJobs) dispatchPendingConditions(ctx context.Context, p *grants
 		}
 		cj.startClaimantJob(m, c.Owner.UID, conditionJob, setCondition)
 	}
-	clear(m.Conditions.Unpublished)
 }
 
 func (cj *claimantJobs) refuseClaimants(p *grants.Pool, claims []*grants.Claimant, refusal *grants.Refusal) {
@@ -214,8 +213,8 @@ func (cj *claimantJobs) startClaimantJob(m *grants.PoolState, uid types.UID, doe
 	if does == conditionJob {
 		m.Failures.RecordConditionTrial(c, now)
 	}
-	c.Busy = true
-	m.Queues.ActiveJobs++
+	c.Begin()
+	m.Queues.BeginJob()
 	p := grants.NewPool(m)
 	cj.queue.submitJob(m.Base.Key, func(ctx context.Context) { cj.runClaimantJob(ctx, p, uid, does, run) })
 }
@@ -234,12 +233,12 @@ func (cj *claimantJobs) runClaimantJob(ctx context.Context, p *grants.Pool, uid 
 	case c == nil:
 		changed = true
 	case err != nil:
-		c.Busy = false
+		c.End()
 		cj.recordJobFailure(ctx, m, c, does, err)
 		again = c.RetryAt
 		m.Queues.QueueClaimant(c)
 	default:
-		c.Busy = false
+		c.End()
 		if does != conditionJob || m.Failures.HasStatusFailure(c) { // a written refusal is no success in serving it
 			c.Reset()
 		}
@@ -263,12 +262,12 @@ const revertedWriteBackoff = 6
 // recordJobFailure delays a claimant whose job failed, and others of its namespace if many fail.
 func (cj *claimantJobs) recordJobFailure(ctx context.Context, m *grants.PoolState, c *grants.Claimant, does jobKind, err error) {
 	now := cj.now()
-	m.Queues.Retrying[c.Owner.UID] = struct{}{}
+	m.Queues.AddRetrying(c)
 	switch {
 	case isRevertedWrite(err) && c.Failures > 0: // not just one faster writer: the next try will not help either
-		c.RetryAt = term.NextRetryTime(now, c.Failures+revertedWriteBackoff, 0, err)
+		c.SetRetryTime(now, revertedWriteBackoff, err)
 	case errors.Is(err, errStateChanged) || isRevertedWrite(err) || ctx.Err() != nil || c.Deleting || does == orphanCheckJob:
-		c.RetryAt = term.NextRetryTime(now, c.Failures, 0, err)
+		c.SetRetryTime(now, 0, err)
 	case does == conditionJob:
 		m.Failures.RecordStatusFailure(c, err, now)
 	default:

@@ -92,7 +92,7 @@ func (re *rangeExcluder) tryExcludeSharedRanges(ctx context.Context, p *grants.P
 	if m.Excluded.Count != began {
 		return false
 	}
-	m.Overlap.WaitMessage, m.Overlap.Yields, m.Overlap.OutstandingYieldMessage = waitsFor, yields, outstanding
+	m.Overlap.SetYields(waitsFor, yields, outstanding)
 	m.Excluded.SetExcluded(excluded)
 	return true
 }
@@ -285,11 +285,9 @@ func (re *rangeExcluder) enqueueOlderPools(p *grants.Pool) {
 		yields = m.Base.Pool.PoolStatus().Yields
 	}
 	n := m.Space.Ledger.Counts()
-	update := grants.OverlapUpdate{YieldsVersion: fmt.Sprint(yields), UsedAddresses: n.Allocated + n.OutOfRange}
-	last := m.Overlap.LastUpdate
-	m.Overlap.LastUpdate = update
+	changed := m.Overlap.TakeUpdate(grants.OverlapUpdate{YieldsVersion: fmt.Sprint(yields), UsedAddresses: n.Allocated + n.OutOfRange})
 	m.Unlock()
-	if update.YieldsVersion == last.YieldsVersion && update.UsedAddresses >= last.UsedAddresses {
+	if !changed {
 		return
 	}
 	for _, y := range yields {
@@ -314,7 +312,7 @@ func (re *rangeExcluder) rangesUsedOutOfView(ctx context.Context, p *grants.Pool
 	last.UsedRanges, last.BlockedReason = re.readPoolOutOfView(ctx, to, own)
 	m = p.Lock()
 	defer m.Unlock()
-	m.Overlap.UnwatchedUsage[to] = last
+	m.Overlap.RecordUnwatchedUsage(to, last)
 	return last.UsedRanges, last.BlockedReason
 }
 

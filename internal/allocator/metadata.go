@@ -100,11 +100,13 @@ func (pm *poolMetadata) reconcilePoolMetadata(ctx context.Context, p *grants.Poo
 	defer m.Unlock()
 	m.SetBasePool(next)
 	if !deleting && !controllerutil.ContainsFinalizer(next, v1alpha1.PoolFinalizer) {
-		m.Record.AddFinalizerAfter = now.Add(term.MaxRetryPause)
+		m.Record.PostponeFinalizer(now.Add(term.MaxRetryPause))
 		undone := &grants.WriteRevertedError{ObjectName: p.Key.String()}
 		pm.Recorder.Eventf(next, nil, corev1.EventTypeWarning, "WriteUndone", "Allocate", "%s", undone.Error())
 	}
-	m.Quarantine.Arrival.OpenedManually = m.Quarantine.Arrival.OpenedManually || (mark && m.Quarantine.Arrival.MissingProof != "")
+	if mark {
+		m.Quarantine.RecordOpened()
+	}
 	return deleting, nil
 }
 

@@ -40,16 +40,15 @@ func (sw *ownerSweeper) sweepOrphans(ctx context.Context, p *grants.Pool, now ti
 	defer m.Unlock()
 	// Most pools have none: otherwise every reconcile would read all of their claims.
 	if !m.Claimants.HasClaimantWith(func(t *grants.KindTraits) bool { return t.DeletedWithOwner }) {
-		m.Owners.NextSweep = time.Time{}
+		m.Owners.RequestSweep()
 		return 0
 	}
 	if !m.Record.Holder || now.Before(m.Owners.NextSweep) {
 		return max(0, m.Owners.NextSweep.Sub(now))
 	}
 	every := min(orphanSweepInterval, sw.OrphanGrace)
-	m.Owners.NextSweep = now.Add(every)
+	m.Owners.BeginSweep(now.Add(every))
 	blocks, statusPending := 0, false
-	clear(m.Owners.UnseenClusters)
 	lookUpOwner := sw.lookups.newOwnerLookup(ctx)
 	for uid, c := range m.Claimants.ByUID {
 		if !c.Kind.Traits().DeletedWithOwner || c.Deleting || c.Moved || !c.HasRecord() {
@@ -65,7 +64,7 @@ func (sw *ownerSweeper) sweepOrphans(ctx context.Context, p *grants.Pool, now ti
 			if m.Queues.ActiveJobs < grants.MaxJobs {
 				sw.setPauseCondition(m, c)
 			} else {
-				m.Owners.NextSweep = time.Time{} // the end of these jobs enqueues the pool
+				m.Owners.RequestSweep() // the end of these jobs enqueues the pool
 			}
 			continue
 		}
@@ -74,7 +73,7 @@ func (sw *ownerSweeper) sweepOrphans(ctx context.Context, p *grants.Pool, now ti
 			continue
 		}
 		if found == grants.OwnerSeenAlive {
-			c.OwnerMissingSince = time.Time{}
+			c.SetOwnerMissingSince(time.Time{})
 		}
 		// The parent of a child pool never changes: where it is another pool than this one, the block is of no use.
 		elsewhere := c.ChildPool != nil && sw.overlaps.declarationFor(*c.ChildPool).uid != ""
@@ -90,7 +89,7 @@ func (sw *ownerSweeper) sweepOrphans(ctx context.Context, p *grants.Pool, now ti
 	}
 	switch {
 	case blocks == 0:
-		m.Owners.NextSweep = time.Time{}
+		m.Owners.RequestSweep()
 		return 0
 	case statusPending:
 		return time.Millisecond
@@ -125,9 +124,9 @@ func (sw *ownerSweeper) checkOrphanedClaimant(ctx context.Context, p *grants.Poo
 		paused = known.NextOwnerSeen(known.ObservedOwnerSeen) == grants.OwnerSeenPaused
 		switch {
 		case gone == "", paused:
-			known.OwnerMissingSince = time.Time{}
+			known.SetOwnerMissingSince(time.Time{})
 		case first:
-			known.OwnerMissingSince = now
+			known.SetOwnerMissingSince(now)
 		}
 	}
 	base := m.Base.Pool

@@ -35,7 +35,7 @@ func (ps *poolSet) getOrCreatePool(key pools.Key) *grants.Pool {
 	p := ps.byKey[key]
 	if p == nil {
 		m := grants.NewPoolState(key, claimantKinds, ps.quota)
-		m.Clock.ToAPIServerTime = ps.APITime
+		m.Clock.SetAPITime(ps.APITime)
 		p = grants.NewPool(m)
 		ps.byKey[key] = p
 	}

@@ -45,11 +45,12 @@ func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.
 		return a.reconcileMissingPool(ctx, p, seen, a.relations.missingPoolRefusal(ctx, p.Key))
 	}
 	m := p.Lock()
-	m.Queues.NextReconcileAt = time.Time{} // until this reconcile is over, a failure enqueues the pool
+	m.Queues.ForgetNextReconcile()
 	if m.RefreshBasePool(seen, a.ManagerID, now) {
 		countLostTerm(p.Key)
 	}
-	m.Quotas.Limit, m.Quarantine.ManagementCluster = a.lookups.newQuotaLimits(ctx), a.ManagementCluster
+	m.Quotas.SetLimit(a.lookups.newQuotaLimits(ctx))
+	m.Quarantine.SetManagementCluster(a.ManagementCluster)
 	unanswered := m.Record.PendingCommit != nil
 	m.Unlock()
 	if unanswered {
@@ -67,7 +68,7 @@ func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.
 	a.relations.publishDeclaration(base) // whichever manager holds it
 	parent := a.relations.parentForPool(base)
 	m = p.Lock()
-	m.Carved.Parent = parent
+	m.Carved.SetParent(parent)
 	a.relations.updateOverlap(m)
 	a.relations.enqueueChildren(m)
 	m.Unlock()
@@ -79,7 +80,6 @@ func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.
 	if !holder {
 		m = p.Lock()
 		may, wait := m.MayTakeOver(now, a.Elected, a.ShrinkGrace, a.admission.newAdmissionFunc(ctx, m, now), a.admission.newReleaseAdmissionFunc(ctx, m))
-		m.Record.TakeoverChecked = m.Record.TakeoverChecked || !may
 		m.Claimants.Gone.Rotate(now)
 		m.Unlock()
 		if !may {
@@ -251,7 +251,7 @@ func (a *Allocator) planBatch(m *grants.PoolState, now time.Time, admission gran
 		return 0, nil
 	}
 	begun := a.now()
-	clear(m.Conditions.BlockingClusters) // the plan records those that still wait
+	m.Conditions.ResetBlockingClusters() // the plan records those that still wait
 	granted, refused = m.Planner.PlanGrants(now, room, admission)
 	metrics.PlanningSeconds.WithLabelValues().Add(a.now().Sub(begun).Seconds())
 	return granted, refused
@@ -293,8 +293,8 @@ func (a *Allocator) dispatchJobs(ctx context.Context, p *grants.Pool, now time.T
 	}
 	for _, addr := range todo.ResolveOrphans {
 		if o := m.Addresses.Orphans[addr.Key()]; o != nil && o.UID == addr.UID && !o.Busy {
-			o.Busy = true
-			m.Queues.ActiveJobs++
+			o.Begin()
+			m.Queues.BeginJob()
 			a.queue.submitJob(p.Key, func(ctx context.Context) { a.addresses.runOrphanJob(ctx, p, addr) })
 		}
 	}
@@ -302,7 +302,7 @@ func (a *Allocator) dispatchJobs(ctx context.Context, p *grants.Pool, now time.T
 		a.jobs.startClaimantJob(m, uid, releaseJob, a.jobs.finishClaimantMove)
 	}
 	for _, addr := range moves.Addresses {
-		m.Queues.ActiveJobs++
+		m.Queues.BeginJob()
 		a.queue.submitJob(p.Key, func(ctx context.Context) { a.addresses.finishAddressMove(ctx, p, addr) })
 	}
 	wait = term.MinWait(wait, moves.Wait)
@@ -318,7 +318,7 @@ func (a *Allocator) reconcileMissingPool(ctx context.Context, p *grants.Pool, se
 		metrics.DeletePoolGauges(p.Key.Kind, p.Key.Namespace, p.Key.Name)
 	}
 	a.relations.withdrawDeclaration(p.Key)
-	clear(m.Conditions.BlockingClusters)
+	m.Conditions.ResetBlockingClusters()
 	m.BeginReconcile()
 	m.Claimants.Gone.Rotate(a.now())
 	admission := a.admission.newAdmissionFunc(ctx, m, a.now())

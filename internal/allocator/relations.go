@@ -69,15 +69,16 @@ func (pr *poolRelations) enqueueWithDescendants(keys []pools.Key) {
 // updateOverlap records which other pool of the same network has addresses of this one.
 func (pr *poolRelations) updateOverlap(m *grants.PoolState) {
 	if m.Base.Pool.PoolSpec().Carve != nil {
-		m.Overlap.Message, m.Overlap.WithOlderPool, m.Overlap.YieldPending = pr.overlaps.rootOverlapMessage(m.Base.Key, m.Base.OpenBlockRanges()), false, false
+		m.Overlap.SetMessage(pr.overlaps.rootOverlapMessage(m.Base.Key, m.Base.OpenBlockRanges()), false, false)
 		return
 	}
 	text, younger := pr.overlaps.describeOverlap(m.Base.Key)
 	own, neighbours := pr.overlaps.overlappingPools(m.Base.Key)
-	m.Overlap.Message, m.Overlap.WithOlderPool, m.Overlap.YieldPending = text, younger, false
+	yieldPending := false
 	for i, n := range slices.DeleteFunc(neighbours, func(n overlappingPool) bool { return !n.isOlder || own.allowsOverlap }) {
-		m.Overlap.YieldPending = m.Overlap.YieldPending || (i < maxYields && !slices.Contains(m.Base.Pool.PoolStatus().Yields, newYieldedPool(n.key, n.declaration.uid, n.declaration.generation)))
+		yieldPending = yieldPending || (i < maxYields && !slices.Contains(m.Base.Pool.PoolStatus().Yields, newYieldedPool(n.key, n.declaration.uid, n.declaration.generation)))
 	}
+	m.Overlap.SetMessage(text, younger, yieldPending)
 }
 
 // parentForPool returns what a carved pool needs of its parent.
@@ -106,10 +107,9 @@ func (pr *poolRelations) parentForPool(obj v1alpha1.Pool) grants.ParentPool {
 
 // enqueueChildren enqueues the pools that are carved from a pool when its addresses or their networks have changed.
 func (pr *poolRelations) enqueueChildren(m *grants.PoolState) {
-	if m.Carved.LastEnqueuedLayout == m.Space.Layout {
+	if !m.Carved.TakeLayoutChange() {
 		return
 	}
-	m.Carved.LastEnqueuedLayout = m.Space.Layout
 	for _, child := range pr.overlaps.children(m.Base.Key) {
 		pr.queue.enqueuePool(child)
 	}

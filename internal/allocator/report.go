@@ -25,8 +25,7 @@ func (rp *poolReporter) reportPoolStatus(p *grants.Pool, before v1alpha1.Pool) {
 	s := m.Base.Pool.PoolStatus()
 	waiting, resting := m.Queues.Waiting.Len(), m.Cooling.Periods.Len()
 	base, growth := m.Base.Pool, m.Growth.GrowthCapacity()
-	eventPending := m.Quarantine.AdoptionEventPending
-	m.Quarantine.AdoptionEventPending = false
+	eventPending := m.Quarantine.TakeAdoptionEvent()
 	m.Unlock()
 	l := []string{p.Key.Kind, p.Key.Namespace, p.Key.Name}
 	metrics.PoolTotal.WithLabelValues(l...).Set(float64(s.TotalIPs))

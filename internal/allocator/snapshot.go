@@ -59,7 +59,7 @@ func NewSnapshots(o *pools.Objects) *Snapshots {
 		if m.SetBasePool(next); m.Space.Layout == nil {
 			m.Space.CompileLayout() // a pool from a file has no generation
 		}
-		m.Quarantine.Adopting = m.Quarantine.AdoptingCondition() != nil
+		m.Quarantine.UpdateAdopting()
 		m.RebuildLedger(found[m.Base.Key])
 		m.Unlock()
 	}

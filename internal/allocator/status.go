@@ -41,8 +41,8 @@ var (
 // holder granted is in the list or in flight, and the old holder's next commit fails.
 func (st *statusWriter) takeOverPool(ctx context.Context, p *grants.Pool) error {
 	m := p.Lock()
-	status, done, took := m.Base.Pool.PoolStatus().Allocator, m.Record.FencedTerm, m.Record.ListDuration
-	m.Record.FencedTerm = 0
+	status := m.Base.Pool.PoolStatus().Allocator
+	done, took := m.Record.TakeFenced()
 	m.Unlock()
 	found := &grants.ListedObjects{}
 	if done == 0 || status == nil || status.Holder != st.ManagerID || status.Term != done {
@@ -58,20 +58,10 @@ func (st *statusWriter) takeOverPool(ctx context.Context, p *grants.Pool) error 
 	}
 	m = p.Lock()
 	defer m.Unlock()
-	m.Record.ListDuration = took
-	m.Quarantine.Adopting = m.Quarantine.AdoptingCondition() != nil
-	m.RebuildLedger(found)
-	m.Record.Holder, m.Record.TakeoverChecked, m.Record.Term = true, true, done
-	for _, b := range found.Blocks {
-		m.Carved.VerifyBlock(b.UID, b.Name, grants.PoolTerm{PoolUID: m.Base.Pool.GetUID(), Term: done}) // the list began after the fence
-	}
-	m.Quarantine.RestoreQuarantine(st.now(), st.Quarantine)
-	m.Quarantine.QuarantineAfterOtherProvider(st.now(), st.Quarantine)
-	m.Quarantine.ExtendQuarantine(st.now(), st.Quarantine)
+	m.CompleteTakeover(found, done, took, st.now(), st.Quarantine)
 	metrics.PoolTakeovers.WithLabelValues(p.Key.Kind, p.Key.Namespace, p.Key.Name).Inc()
 	log.FromContext(ctx).Info("Took the pool over", "pool", p.Key.String(), "term", m.Record.Term,
 		"claims", len(m.Claimants.ByUID), "addresses", len(m.Addresses.ByName), "inFlight", len(m.Grants.ByClaimant))
-	m.Quarantine.SoleWriterSince = st.now().Add(st.Quarantine)
 	if _, mirror := incluster.RefForMirror(p.Key.Kind, p.Key.Name); mirror {
 		// The series begins with 0: otherwise no query would see its increase to 1.
 		metrics.ForeignAddresses.WithLabelValues(p.Key.Kind, p.Key.Namespace, p.Key.Name).Add(0)
@@ -114,7 +104,7 @@ func (st *statusWriter) fencePool(ctx context.Context, p *grants.Pool) (term int
 	}
 	m = p.Lock()
 	defer m.Unlock()
-	m.Quarantine.AdoptionEventPending = old == nil || unserved
+	m.Quarantine.SetAdoptionEvent(old == nil || unserved)
 	m.SetBasePool(next)
 	return state.Term, nil
 }
@@ -128,7 +118,7 @@ func wasUnserved(obj v1alpha1.Pool) bool {
 // commitGrants writes a commit. The grants that it carries exist once it has succeeded.
 func (st *statusWriter) commitGrants(ctx context.Context, p *grants.Pool, next *grants.PendingCommit) error {
 	m := p.Lock()
-	m.Record.PendingCommit = next
+	m.Record.BeginCommit(next)
 	m.Unlock()
 	return st.sendCommit(ctx, p)
 }

@@ -162,7 +162,7 @@ func (wr *objectWriter) patchClaimant(ctx context.Context, p *grants.Pool, c gra
 	own := next.RecordedRange
 	m.ObserveClaimant(next) // it keeps the record that was remembered before
 	if known := m.Claimants.ByUID[c.Owner.UID]; s.Verb == grants.WriteRecord && known != nil && known.RecordedRange != own {
-		known.RecordedRange = own // from now on, whatever a user wrote
+		known.SetRecordedRange(own) // from now on, whatever a user wrote
 		m.UpdateClaimantFacts(known)
 		m.Queues.QueueClaimant(known)
 	}
@@ -235,7 +235,7 @@ func (wr *objectWriter) verifyTerm(ctx context.Context, p *grants.Pool, c grants
 	if m.Base.Pool != nil && live.GetUID() == m.Base.Pool.GetUID() && state != nil && state.Holder == wr.ManagerID && state.Term == m.Record.Term {
 		return before.ResourceVersion, nil // a claim that has changed since is checked again
 	}
-	m.Record.NeedsRevalidation = true
+	m.Record.RequestRevalidation()
 	return "", errStateChanged
 }
 
@@ -297,8 +297,7 @@ func observeCreatedAddress(p *grants.Pool, c *grants.Claimant, made *grants.Addr
 func (wr *objectWriter) requestOrphanCleanup(key pools.Key, name types.NamespacedName) {
 	m := wr.pools.lockPool(key)
 	defer m.Unlock()
-	if s := m.Addresses.Orphans[name]; s != nil && !s.Conflicts {
-		s.Conflicts = true
+	if s := m.Addresses.Orphans[name]; s != nil && s.MarkConflict() {
 		wr.queue.enqueuePool(key)
 	}
 }

@@ -254,3 +254,14 @@ func (cp *CarvedPool) unlistedBlocks(r BlockKind, listed map[types.UID]struct{})
 func (cp *CarvedPool) canFinalizePool() bool {
 	return cp.base.Pool.GetDeletionTimestamp() != nil && cp.space.Ledger.Counts().Owners == 0 && !cp.HasBlocks()
 }
+
+// SetParent records the state of the parent pool.
+func (cp *CarvedPool) SetParent(p ParentPool) { cp.Parent = p }
+
+// TakeLayoutChange reports whether the layout of this pool has changed since the last call, so that its child pools
+// have a reason to be reconciled.
+func (cp *CarvedPool) TakeLayoutChange() bool {
+	changed := cp.LastEnqueuedLayout != cp.space.Layout
+	cp.LastEnqueuedLayout = cp.space.Layout
+	return changed
+}

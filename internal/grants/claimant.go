@@ -208,3 +208,6 @@ func (c *Claimant) CurrentRange() netipx.IPRange {
 	}
 	return c.PublishedRange
 }
+
+// SetRecordedRange records the range that the claimant has on record with our finalizer.
+func (c *Claimant) SetRecordedRange(r netipx.IPRange) { c.RecordedRange = r }

@@ -197,3 +197,13 @@ func setPausedCondition(s *v1alpha1.NetworkPoolStatus, obj v1alpha1.Pool, now ti
 	}
 	meta.SetStatusCondition(&s.Conditions, condition)
 }
+
+// TakeUnpublished returns the conditions to write, and records that nothing is left to write.
+func (cs *Conditions) TakeUnpublished() map[*Claimant]metav1.Condition {
+	out := cs.Unpublished
+	cs.Unpublished = nil
+	return out
+}
+
+// ResetBlockingClusters forgets the Clusters that claimants wait for.
+func (cs *Conditions) ResetBlockingClusters() { clear(cs.BlockingClusters) }

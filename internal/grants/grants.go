@@ -167,3 +167,6 @@ func (gs *Grants) HasStuckGrants() bool {
 	k := gs.countInFlight()
 	return k.total >= MaxInFlightGrants && k.stuck > 0
 }
+
+// RecordJobStart records that a write for the grant was begun, which may land whatever follows.
+func (g *Grant) RecordJobStart() { g.JobStarted = true }

@@ -52,6 +52,25 @@ type ExcludedRanges struct {
 	space *Space
 }
 
+// SetMessage records which pool of the network has some of the same addresses, whether that is older than this one,
+// and whether the status does not record yet that this pool yields to an older one.
+func (o *Overlap) SetMessage(message string, withOlderPool, yieldPending bool) {
+	o.Message, o.WithOlderPool, o.YieldPending = message, withOlderPool, yieldPending
+}
+
+// SetYields records the pool that this one waits for, and the older pools that it yields to.
+func (o *Overlap) SetYields(waitMessage string, yields []v1alpha1.YieldedPool, outstandingMessage string) {
+	o.WaitMessage, o.Yields, o.OutstandingYieldMessage = waitMessage, yields, outstandingMessage
+}
+
+// TakeUpdate reports whether the older pools have a reason to be reconciled since the last call: the yields on record
+// are others, or less is in use.
+func (o *Overlap) TakeUpdate(update OverlapUpdate) bool {
+	last := o.LastUpdate
+	o.LastUpdate = update
+	return update.YieldsVersion != last.YieldsVersion || update.UsedAddresses < last.UsedAddresses
+}
+
 // sharedPoolNote returns a note that names another pool of the network that has some of the addresses: the first one
 // by name if there are several. It is empty if there is none.
 func (e *ExcludedRanges) sharedPoolNote() string {
@@ -217,6 +236,11 @@ type UnwatchedUsage struct {
 	Generation    int64
 	UsedRanges    []netipx.IPRange
 	BlockedReason string
+}
+
+// RecordUnwatchedUsage records the result of a read of an older pool that no watch of this manager shows.
+func (o *Overlap) RecordUnwatchedUsage(of v1alpha1.YieldedPool, usage UnwatchedUsage) {
+	o.UnwatchedUsage[of] = usage
 }
 
 // OverlapUpdate is the state of a younger pool that the older pools of its network wait for.

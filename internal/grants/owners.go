@@ -19,6 +19,15 @@ type Owners struct {
 	record    *Record
 }
 
+// RequestSweep makes the next check for claimants without their owner due at once.
+func (ow *Owners) RequestSweep() { ow.NextSweep = time.Time{} }
+
+// BeginSweep records that a check begins, and when the next one is due.
+func (ow *Owners) BeginSweep(next time.Time) {
+	ow.NextSweep = next
+	clear(ow.UnseenClusters)
+}
+
 // OwnerSeen is whether the owner of an IPAllocation, its Cluster or a carved pool, was ever seen alive. Only an owner
 // that was seen can be gone: a platform may create the IPAllocations of a Cluster before the Cluster.
 type OwnerSeen int
@@ -168,3 +177,7 @@ func (ow *Owners) TakeAwaitedCluster(cluster types.NamespacedName) bool {
 	}
 	return awaited
 }
+
+// SetOwnerMissingSince records when a live read first showed that the owner does not exist; the zero time means that it
+// exists, or that it is not known.
+func (c *Claimant) SetOwnerMissingSince(at time.Time) { c.OwnerMissingSince = at }

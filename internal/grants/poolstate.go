@@ -132,3 +132,6 @@ func (k *Clock) apiServerTime(at time.Time) time.Time {
 func (k *Clock) fromAPIServerTime(at, now time.Time) time.Time {
 	return now.Add(-max(k.apiServerTime(now).Sub(at), 0))
 }
+
+// SetAPITime sets the function that converts a time of this manager to the clock of the API server.
+func (k *Clock) SetAPITime(convert func(time.Time) time.Time) { k.ToAPIServerTime = convert }

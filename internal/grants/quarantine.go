@@ -212,3 +212,36 @@ func (q *Quarantine) AdoptingCondition() *metav1.Condition {
 	}
 	return c
 }
+
+// SetManagementCluster sets the identity of the management cluster of this manager.
+func (q *Quarantine) SetManagementCluster(id string) { q.ManagementCluster = id }
+
+// UpdateAdopting records whether the status of the pool shows that its state is being adopted.
+func (q *Quarantine) UpdateAdopting() { q.Adopting = q.AdoptingCondition() != nil }
+
+// SetAdoptionEvent records whether the event about the adoption is still to be recorded.
+func (q *Quarantine) SetAdoptionEvent(pending bool) { q.AdoptionEventPending = pending }
+
+// TakeAdoptionEvent reports whether the event about the adoption is to be recorded now, once.
+func (q *Quarantine) TakeAdoptionEvent() bool {
+	pending := q.AdoptionEventPending
+	q.AdoptionEventPending = false
+	return pending
+}
+
+// SetArrivalProof records what is missing as a proof that everything that came along with the pool has arrived, empty
+// if nothing is, and whether a list is needed for the proof.
+func (q *Quarantine) SetArrivalProof(missing string, needsListing bool) {
+	q.Arrival.MissingProof, q.Arrival.NeedsListing = missing, needsListing
+}
+
+// RecordOpeningRefused records that the API server refuses the write that opens the pool, with the message for its
+// condition, and when that is retried.
+func (q *Quarantine) RecordOpeningRefused(message string, retryAt time.Time) {
+	q.Arrival.MissingProof, q.Arrival.RetryAfter = message, retryAt
+}
+
+// RecordOpened records that the pool belongs to this management cluster: a user has opened it if the proof is missing.
+func (q *Quarantine) RecordOpened() {
+	q.Arrival.OpenedManually = q.Arrival.OpenedManually || q.Arrival.MissingProof != ""
+}

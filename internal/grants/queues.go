@@ -123,6 +123,9 @@ func (q *Queues) requeueDeferredReleases() {
 	q.deferred = deferredReleases{}
 }
 
+// BeginJob records that a job has started.
+func (q *Queues) BeginJob() { q.ActiveJobs++ }
+
 // EndJob records that a job has ended. again is when a failed job is retried, zero if it did not fail. EndJob reports
 // whether the pool should be reconciled: there is room for more jobs, or the pool would not be reconciled before the
 // retry anyway. Many jobs fail while an obstacle lasts: an idle pool is enqueued for the next retry only, not for
@@ -137,6 +140,13 @@ func (q *Queues) EndJob(again time.Time) (wake bool) {
 	}
 	return q.NextReconcileAt.IsZero() || again.Before(q.NextReconcileAt)
 }
+
+// ForgetNextReconcile records that the time of the next reconcile is not known: until it is, each failed job enqueues
+// the pool.
+func (q *Queues) ForgetNextReconcile() { q.NextReconcileAt = time.Time{} }
+
+// AddRetrying records that the last attempt for a claimant has failed, and that it has a RetryAt.
+func (q *Queues) AddRetrying(c *Claimant) { q.Retrying[c.Owner.UID] = struct{}{} }
 
 // NextRetryDelay returns how long until the next claimant whose last attempt failed is retried, 0 if there is none.
 func (q *Queues) NextRetryDelay(now time.Time) time.Duration {

@@ -188,3 +188,6 @@ func (qs *Quotas) IsWithinQuota(c *Claimant) bool {
 	limit, limited := qs.quotaLimitFor(c)
 	return !limited || c.countedInQuota || !qs.Shared.isFull(c.Cluster, limit)
 }
+
+// SetLimit sets the function that returns the quota of a Cluster; nil means that there are no quotas.
+func (q *Quotas) SetLimit(limit func(types.NamespacedName) (int64, bool)) { q.Limit = limit }

@@ -42,6 +42,25 @@ type Record struct {
 	base *Base
 }
 
+// SetFenced records that this manager is the holder on record since before its watches began, in a term.
+func (r *Record) SetFenced(term int64) { r.FencedTerm = term }
+
+// TakeFenced returns the term that SetFenced recorded, once, and how long the last list took; 0 means no term.
+func (r *Record) TakeFenced() (term int64, listDuration time.Duration) {
+	term = r.FencedTerm
+	r.FencedTerm = 0
+	return term, r.ListDuration
+}
+
+// BeginCommit records that a commit is sent. Its outcome is unknown until CompleteCommit, RollbackCommit or LoseTerm.
+func (r *Record) BeginCommit(c *PendingCommit) { r.PendingCommit = c }
+
+// PostponeFinalizer records that our finalizer was added to the pool and not kept: the next attempt waits until then.
+func (r *Record) PostponeFinalizer(until time.Time) { r.AddFinalizerAfter = until }
+
+// RequestRevalidation records that the state of the pool is outdated: the next reconcile ends the term.
+func (r *Record) RequestRevalidation() { r.NeedsRevalidation = true }
+
 // TakeRevalidation reports whether a job has found a reason to end the term, and resets that request.
 func (r *Record) TakeRevalidation() bool {
 	needed := r.NeedsRevalidation

@@ -25,7 +25,8 @@ const failedWritePatience = 10 * time.Minute
 // MayTakeOver reports whether this manager should take over the pool now, or how long to wait (R5). elected reports
 // whether it is the elected leader. shrinkGrace is how long a carved pool keeps an idle block. admission decides on
 // claimants to serve, releasable on those to release. The answer affects only the amount of work, never safety.
-func (m *PoolState) MayTakeOver(now time.Time, elected bool, shrinkGrace time.Duration, admission, releasable AdmissionFunc) (bool, time.Duration) {
+func (m *PoolState) MayTakeOver(now time.Time, elected bool, shrinkGrace time.Duration, admission, releasable AdmissionFunc) (may bool, wait time.Duration) {
+	defer func() { m.Record.TakeoverChecked = m.Record.TakeoverChecked || !may }()
 	if now.Before(m.Record.Takeover.NotBefore) {
 		return false, m.Record.Takeover.NotBefore.Sub(now)
 	}
@@ -115,6 +116,22 @@ func (m *PoolState) hasTakeoverWork(state *v1alpha1.AllocatorStatus, admission, 
 		return !work
 	})
 	return work, writesFailed
+}
+
+// CompleteTakeover makes this manager the holder in a term that is on record, by a list that began after that and took
+// so long. quarantine is how long a write of another manager may still be in flight.
+func (m *PoolState) CompleteTakeover(found *ListedObjects, term int64, took time.Duration, now time.Time, quarantine time.Duration) {
+	m.Record.ListDuration = took
+	m.Quarantine.UpdateAdopting()
+	m.RebuildLedger(found)
+	m.Record.Holder, m.Record.TakeoverChecked, m.Record.Term = true, true, term
+	for _, b := range found.Blocks {
+		m.Carved.VerifyBlock(b.UID, b.Name, PoolTerm{PoolUID: m.Base.Pool.GetUID(), Term: term})
+	}
+	m.Quarantine.RestoreQuarantine(now, quarantine)
+	m.Quarantine.QuarantineAfterOtherProvider(now, quarantine)
+	m.Quarantine.ExtendQuarantine(now, quarantine)
+	m.Quarantine.SoleWriterSince = now.Add(quarantine)
 }
 
 // LoseTerm ends the term of this manager, because another manager has written the pool. All plans based on the term

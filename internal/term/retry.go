@@ -83,9 +83,21 @@ type Retry struct {
 // IsDue reports whether an attempt may start.
 func (r *Retry) IsDue(now time.Time) bool { return !r.Busy && !r.RetryAt.After(now) }
 
+// Begin records that an attempt is under way.
+func (r *Retry) Begin() { r.Busy = true }
+
+// End records that an attempt has ended.
+func (r *Retry) End() { r.Busy = false }
+
+// SetRetryTime sets RetryAt by NextRetryTime after an error, as if more attempts had failed than have. The caller
+// counts the failure.
+func (r *Retry) SetRetryTime(now time.Time, more int32, err error) {
+	r.RetryAt = NextRetryTime(now, r.Failures+more, 0, err)
+}
+
 // Fail records an error, and sets RetryAt by NextRetryTime.
 func (r *Retry) Fail(now time.Time, err error) {
-	r.RetryAt = NextRetryTime(now, r.Failures, 0, err)
+	r.SetRetryTime(now, 0, err)
 	r.Failures++
 }
 
