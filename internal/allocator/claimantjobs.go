@@ -147,7 +147,10 @@ func (cj *claimantJobs) runSteps(ctx context.Context, p *grants.Pool, c grants.C
 		if !hasNext || s.Verb == grants.StopJob {
 			return s.Err
 		}
-		if slices.Contains(t.CompletedCalls, s.Call) {
+		switch repeated := slices.Contains(t.CompletedCalls, s.Call); {
+		case repeated && s.Verb.IsRead():
+			return errStateChanged // the object has changed since it was read: the next job reads it again
+		case repeated:
 			return &grants.WriteRevertedError{ObjectName: c.Owner.Kind + " " + grants.NamespacedNameFromOwner(c.Owner).String()}
 		}
 		if err := cj.writer.executeStep(ctx, p, c, s, t); err != nil {

@@ -84,6 +84,9 @@ const (
 	RemoveFinalizer
 )
 
+// IsRead reports whether a step changes nothing on the API server.
+func (v Verb) IsRead() bool { return v == GetClaimant || v == GetAddress || v == VerifyTerm }
+
 // Attempt is the state of one job for a claimant: what the job has found out so far.
 type Attempt struct {
 	Now time.Time
