@@ -73,9 +73,13 @@ func (st *statusWriter) takeOverPool(ctx context.Context, p *grants.Pool) error 
 func (st *statusWriter) fencePool(ctx context.Context, p *grants.Pool) (term int64, err error) {
 	m := p.Lock()
 	base := m.Base.Pool
-	m.Unlock()
 	old := base.PoolStatus().Allocator
-	if old != nil && old.Holder == st.ManagerID {
+	unknown := m.Claimants.FindUnknownKind(grants.InFlightFromStatus(base.PoolStatus()))
+	m.Unlock()
+	switch {
+	case unknown != "": // their objects are not observed, so the grants would end, and others would get the addresses
+		return 0, fmt.Errorf("%s has grants in flight to objects of kind %q, which this version of the manager does not know; run the version that made them", p.Key, unknown)
+	case old != nil && old.Holder == st.ManagerID:
 		return old.Term, nil
 	}
 	next := base.DeepCopyObject().(v1alpha1.Pool)

@@ -138,3 +138,26 @@ func TestAdoptionRecordsEvent(t *testing.T) {
 		})
 	}
 }
+
+// TestTakeoverNeedsToKnowTheGrants checks that a manager takes over no pool with grants in flight to objects of a kind
+// that it does not know, as after a downgrade: it would not observe them, and grant their addresses again. The version
+// that made them goes on.
+func TestTakeoverNeedsToKnowTheGrants(t *testing.T) {
+	for kind, takes := range map[string]bool{"": true, claims.IPAddressClaimKind: true, v1alpha1.IPAllocationKind: true, v1alpha1.IPLeaseKind: true, "IPSomething": false} {
+		t.Run(kind, func(t *testing.T) {
+			p := newTestPool(t, "10.0.0.1-10.0.0.4", func(o *v1alpha1.NetworkPool) {
+				o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "you", Term: 7, InFlight: []v1alpha1.Grant{{Kind: kind, Namespace: "ns", Name: "b", UID: "uid-b", First: "10.0.0.3", Last: "10.0.0.3"}}}
+			})
+			p.Record.Holder = false
+			api := &singleWriteAPI{}
+			a := New(Options{Client: api, Live: api, Lister: &listedObjects{}, ManagerID: "me", Recorder: events.NewFakeRecorder(9), Clock: clocktesting.NewFakeClock(noon)})
+			err := a.status.takeOverPool(t.Context(), grants.NewPool(p))
+			if takes != (err == nil) || takes != p.Record.Holder || takes != (api.writes == 1) {
+				t.Errorf("it is the holder: %v, after %d writes: %v", p.Record.Holder, api.writes, err)
+			}
+			if !takes && !strings.Contains(err.Error(), "run the version that made them") {
+				t.Errorf("it is refused by %q", err)
+			}
+		})
+	}
+}

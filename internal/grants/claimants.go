@@ -3,6 +3,7 @@ package grants
 import (
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
@@ -31,6 +32,17 @@ func (cs *Claimants) ChildPoolFor(uid types.UID) *pools.Key {
 		return c.ChildPool
 	}
 	return nil
+}
+
+// FindUnknownKind returns the kind of a grant that no kind of claimants has; empty means that all are known. A grant
+// without a kind is one of the first kind.
+func (cs *Claimants) FindUnknownKind(inFlight []v1alpha1.Grant) string {
+	for _, g := range inFlight {
+		if g.Kind != "" && cs.kindByName(g.Kind).Traits().Name != g.Kind {
+			return g.Kind
+		}
+	}
+	return ""
 }
 
 // kindByName returns the kind of a name, or the first kind if none has that name.

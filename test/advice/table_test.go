@@ -79,6 +79,7 @@ var table = map[string][]row{
 		{steps: "remove the annotation %s from the pool to open it", testedBy: []string{"test/integration: names the management cluster that serves it, and grants nothing in another one that it was copied to"}},
 		{steps: "resume the move or the restore", testedBy: []string{"test/integration: a pool from another management cluster grants nothing until a Cluster that moved with it runs, however long that takes"}},
 		{steps: "run a manager without --namespace for global pools", testedBy: []string{"internal/allocator: TestManagerWithoutNamespaceServesGlobalPools"}},
+		{steps: "run the version that made them", testedBy: []string{"internal/allocator: TestTakeoverNeedsToKnowTheGrants"}},
 		{steps: "stop it (kubectl butler-ipam drop-in lists what runs) / prevent its restart", testedBy: []string{"internal/allocator: TestForeignAddresses"}},
 		{steps: "use another pool", testedBy: []string{"test/integration: it is created again with another pool than the one that is being deleted"}},
 		{steps: "use another pool until then", testedBy: []string{"test/integration: it is created again with another pool than the one that is being deleted"}},
