@@ -3,6 +3,7 @@ package allocator
 import (
 	"context"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -73,6 +74,10 @@ func (l *sharedPoolLister) listPool(ctx context.Context, key pools.Key) (*grants
 	}
 }
 
+// listTimeout bounds a list of everything that uses addresses in a namespace, as the next list waits for it. An API
+// server works on one request for a minute.
+const listTimeout = 5 * time.Minute
+
 func (l *sharedPoolLister) runSharedList(ctx context.Context, namespace string, batch *sharedList, before chan struct{}) {
 	if before != nil {
 		<-before
@@ -81,7 +86,9 @@ func (l *sharedPoolLister) runSharedList(ctx context.Context, namespace string, 
 	delete(l.pending, namespace)
 	l.running[namespace] = batch.done
 	l.mu.Unlock()
-	batch.err = l.listNamespace(context.WithoutCancel(ctx), namespace, batch.results)
+	timed, cancel := context.WithTimeout(context.WithoutCancel(ctx), listTimeout)
+	batch.err = l.listNamespace(timed, namespace, batch.results)
+	cancel()
 	l.mu.Lock()
 	if l.running[namespace] == batch.done {
 		delete(l.running, namespace)

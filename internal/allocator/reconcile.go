@@ -271,8 +271,10 @@ func (a *Allocator) dispatchJobs(ctx context.Context, p *grants.Pool, now time.T
 
 	if len(todo.ReleaseClaimants)+len(moves.Claimants)+len(moves.Addresses) > 0 && holder {
 		// Only the holder removes finalizers (R6): a live read right before, once for all of them.
-		live := base.DeepCopyObject().(v1alpha1.Pool)
-		if err := a.Live.Get(ctx, client.ObjectKeyFromObject(live), live); err != nil {
+		timed, cancel := withRequestTimeout(ctx)
+		live, err := p.Key.GetPool(timed, a.Live)
+		cancel()
+		if err != nil {
 			return 0, client.IgnoreNotFound(err)
 		}
 		if grants.ReadBackFor(base, base, live).Outcome() == term.TermLost {
