@@ -132,6 +132,7 @@ func (r *Reconciler) reportStatus(ctx context.Context, all []v1alpha1.ClusterCID
 		return r.Allocator.TakeOverIfOutdated(statuses, outdatedTimeout), nil
 	}
 	wait := r.NetworkingX.emitEvents(found)
+	var errs []error
 	for i := range all {
 		c := &all[i]
 		usage, known := found.UsageByRange[nodeipam.RefForClusterCIDR(c)]
@@ -154,10 +155,10 @@ func (r *Reconciler) reportStatus(ctx context.Context, all []v1alpha1.ClusterCID
 			continue
 		}
 		if err != nil {
-			return 0, fmt.Errorf("writing the status of ClusterCIDR %s: %w", c.Name, err)
+			errs = append(errs, fmt.Errorf("writing the status of ClusterCIDR %s: %w", c.Name, err))
 		}
 	}
-	return wait, nil
+	return wait, errors.Join(errs...)
 }
 
 // findOutdatedStatuses returns the statuses that their holder has not written since their content has changed.

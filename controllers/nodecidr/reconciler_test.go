@@ -3,6 +3,7 @@ package nodecidr
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -212,6 +213,34 @@ func TestConflictIsRetriedSoon(t *testing.T) {
 		<-time.After(2 * time.Second)
 		if wait := reconcile(); conflicts != 1 || wait > reportInterval {
 			t.Errorf("%d conflicts, and the next look is in %v", conflicts, wait)
+		}
+	})
+}
+
+// TestRefusedStatusDelaysNoOther checks that the status of each ClusterCIDR is written, also where the API server refuses
+// that of another one.
+func TestRefusedStatusDelaysNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var all []client.Object
+		for _, name := range []string{"a", "b"} {
+			cc := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Generation: 1}}
+			cc.Spec = v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.0.0.0/16"}
+			all = append(all, cc)
+		}
+		var written []string
+		c := interceptor.NewClient(fake.NewClientBuilder().WithScheme(newScheme(t)).WithObjects(all...).WithStatusSubresource(all...).Build(), interceptor.Funcs{
+			SubResourcePatch: func(ctx context.Context, in client.Client, of string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+				if o.GetName() == "a" {
+					return apierrors.NewForbidden(schema.GroupResource{Resource: "clustercidrs"}, "a", nil)
+				}
+				written = append(written, o.GetName())
+				return in.SubResource(of).Patch(ctx, o, p, opts...)
+			},
+		})
+		r := newReconciler(c, "leader", nil)
+		r.Allocator.Elected = true
+		if _, err := r.Reconcile(t.Context(), nodeipam.ClusterKey{}); !apierrors.IsForbidden(err) || !slices.Equal(written, []string{"b"}) {
+			t.Errorf("of %q the status is written: %v", written, err)
 		}
 	})
 }

@@ -391,8 +391,7 @@ func (s *ClusterAllocator) recordCommitOutcome(err error) (time.Duration, error)
 		return time.Millisecond, nil
 	case errors.Is(err, fence.ErrTermLost):
 		metrics.NodeCIDRCommits.WithLabelValues("conflict").Inc()
-		m.recordTermLost(s.Now(), rand.N[time.Duration])
-		return m.term.NotBefore.Sub(s.Now()), nil
+		return s.endTerm(m), nil
 	case errors.As(err, &refused):
 		metrics.NodeCIDRCommits.WithLabelValues("error").Inc()
 		m.commits.recordRefusedCommit(refused, s.Now())
@@ -403,6 +402,12 @@ func (s *ClusterAllocator) recordCommitOutcome(err error) (time.Duration, error)
 	}
 	metrics.NodeCIDRCommits.WithLabelValues("error").Inc()
 	return 0, err
+}
+
+// endTerm records that another manager has taken the cluster over. It returns how long this one waits before it does.
+func (s *ClusterAllocator) endTerm(m *nodeState) time.Duration {
+	m.recordTermLost(s.Now(), rand.N[time.Duration])
+	return m.term.NotBefore.Sub(s.Now())
 }
 
 // recordCommitError records why nothing is granted.
@@ -426,7 +431,9 @@ func (s *ClusterAllocator) dispatchWrites(ctx context.Context) (time.Duration, e
 	if mustVerify {
 		err := s.fence.VerifyTerm(ctx)
 		if errors.Is(err, fence.ErrTermLost) {
-			return s.recordCommitOutcome(err)
+			m := s.state.lock()
+			defer m.Unlock()
+			return s.endTerm(m), nil
 		}
 		if err != nil {
 			s.recordCommitError(err)
