@@ -120,7 +120,7 @@ type YieldedPool struct {
 
 // Grant gives the range first to last to one object.
 type Grant struct {
-	// kind of the object, IPAddressClaim or IPAllocation.
+	// kind of the object, IPAddressClaim, IPAllocation or IPLease.
 	// +required
 	Kind string `json:"kind"`
 	// namespace of the object.

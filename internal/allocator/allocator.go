@@ -27,7 +27,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/workers"
 )
 
-// Options configures an Allocator: its clients, what it serves, and its timing. Safety depends on none of the times.
+// Options configures an Allocator: its clients, what it serves, and its timing. Safety depends on none of the times but
+// Quarantine, which bounds how long a write of another manager may be in flight where no record shows it (R10).
 type Options struct {
 	// Client writes objects. Its reads may come from a cache.
 	Client client.Client

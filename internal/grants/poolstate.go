@@ -1,7 +1,7 @@
 // Package grants decides what is granted from a pool. It has the state of a pool, the plan of new grants, the content
-// and the outcome of a commit, the result of a takeover, and the writes that are due for each claimant. It knows
-// neither the kinds of claimants nor the API server: the kinds implement ClaimantKind, and package allocator reads
-// and writes. The rules that the comments name, R1 to R17, are in docs/design.md.
+// and the outcome of a commit, the result of a takeover, and the writes that are due for each claimant. What
+// differs between the kinds of claimants is in their packages, which implement ClaimantKind, and package allocator
+// reads and writes. The rules that the comments name, R1 to R17, are in docs/design.md.
 package grants
 
 import (
@@ -48,7 +48,8 @@ func (m *PoolState) Unlock() { m.mu.Unlock() }
 
 // PoolState is all that is known of one pool, in parts. A part uses those before it, in the order of the fields; the
 // only call to a later one is that Cooling reports the start and the end of each period to Releases. Watch handlers
-// and jobs update the state at any time; all decisions are made in the one goroutine that reconciles the pool. The
+// and jobs update the state at any time. New grants, commits and takeovers are decided in the one goroutine that
+// reconciles the pool; a job decides the next write for its claimant. The
 // methods of PoolState itself are those that several parts take part in: to observe an object, to commit, to take the
 // pool over.
 type PoolState struct {

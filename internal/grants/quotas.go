@@ -14,7 +14,7 @@ import (
 // once.
 type Quotas struct {
 	byNamespace map[namespaceQuotaKey]int64
-	// Quota is shared by all pools. Limit returns the quota of a Cluster; it is nil if there are no quotas.
+	// Shared is the quota of all pools. Limit returns the quota of a Cluster; it is nil if there are no quotas.
 	Shared *Quota
 	Limit  func(types.NamespacedName) (int64, bool)
 
