@@ -23,6 +23,14 @@ func (b block) span() uint128 { return b.last.sub(b.first) }
 // size returns the size; it wraps to zero for all of IPv6.
 func (b block) size() uint128 { return b.span().next() }
 
+// isSmaller reports whether b has fewer addresses than c, or as many and begins before it.
+func (b block) isSmaller(c block) bool {
+	if x, y := b.span(), c.span(); x != y {
+		return x.less(y)
+	}
+	return b.first.less(c.first)
+}
+
 func (b block) saturatedSize() int64 { return saturatedNext(b.span()) }
 
 // saturatedNext returns x+1, at most math.MaxInt64.

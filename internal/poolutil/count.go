@@ -41,10 +41,11 @@ func (c Count) Int64() int64 { return c.n.saturatedInt64() }
 
 // LargestBlock returns the largest free block, the highest one of several; false where nothing is free.
 func (f *Free) LargestBlock() (netipx.IPRange, bool) {
-	if f.Empty() {
+	b, ok := f.bySize.Max()
+	if !ok {
 		return netipx.IPRange{}, false
 	}
-	return blockFromSizeKey(f.bySize.max()).ipRange(f.v4), true
+	return b.ipRange(f.v4), true
 }
 
 // Prefixes returns the number of free aligned prefixes of a length, which is how many BestFitPrefix could take. It

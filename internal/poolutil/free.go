@@ -5,6 +5,7 @@ import (
 	"iter"
 	"net/netip"
 
+	"github.com/tidwall/btree"
 	"go4.org/netipx"
 )
 
@@ -15,27 +16,22 @@ import (
 // A Free has addresses of one family; those of the other one are never free. It is not safe for concurrent use. Use
 // NewFree to create one.
 type Free struct {
-	// Every block is in both trees, as (last, first) in byPlace and as (span, first) in bySize. byPlace is keyed by the
-	// last address because ranges are taken from the start of blocks: the key does not change.
-	byPlace, bySize tree
+	// Every block is in both trees. byPlace is ordered by the last address, because ranges are taken from the start of
+	// blocks: what is left replaces the block. bySize is ordered by the size, then the first address.
+	byPlace, bySize *btree.BTreeG[block]
 
 	// total is the number of free addresses; it wraps to zero when all of IPv6 is free.
 	total uint128
 	v4    bool
 }
 
-func placeKey(b block) pair { return pair{b.last, b.first} }
-
-func sizeKey(b block) pair { return pair{b.span(), b.first} }
-
-func blockFromPlaceKey(p pair) block { return block{first: p.b, last: p.a} }
-
-func blockFromSizeKey(p pair) block { return block{first: p.b, last: p.b.add(p.a)} }
-
 // NewFree returns a Free in which the addresses of s are free; a nil s is empty. It costs O(k log k) and panics if s
 // has addresses of both families.
 func NewFree(s *netipx.IPSet) *Free {
-	f := &Free{byPlace: newTree(true), bySize: newTree(false)}
+	f := &Free{
+		byPlace: btree.NewBTreeGOptions(func(a, b block) bool { return a.last.less(b.last) }, btree.Options{NoLocks: true}),
+		bySize:  btree.NewBTreeGOptions(block.isSmaller, btree.Options{NoLocks: true}),
+	}
 	if s != nil {
 		for _, r := range s.Ranges() {
 			f.Put(r)
@@ -57,38 +53,41 @@ func (f *Free) Put(r netipx.IPRange) {
 	if !b.first.isZero() {
 		start = b.first.prev()
 	}
-	c := f.byPlace.seek(pair{a: start})
 	joined := b
 	var before, after block
 	var hasBefore, hasAfter bool
-	if c.ok() && c.entry().a.less(b.first) {
-		before, hasBefore = blockFromPlaceKey(*c.entry()), true
-		joined.first = before.first
-		c = c.next()
-	}
-	if c.ok() {
-		after = blockFromPlaceKey(*c.entry())
-		if !b.last.less(after.first) {
-			panic(fmt.Sprintf("poolutil: %s is freed twice: %s is free", r, after.ipRange(f.v4)))
+	f.byPlace.Ascend(block{last: start}, func(at block) bool {
+		if at.last.less(b.first) {
+			before, hasBefore = at, true
+			joined.first = at.first
+			return true
 		}
-		hasAfter = b.last.next() == after.first
-	}
+		if !b.last.less(at.first) {
+			panic(fmt.Sprintf("poolutil: %s is freed twice: %s is free", r, at.ipRange(f.v4)))
+		}
+		after, hasAfter = at, b.last.next() == at.first
+		return false
+	})
 
 	f.v4 = r.From().Is4()
 	f.total = f.total.add(b.size())
 	if hasAfter {
 		joined.last = after.last
-		c.entry().b = joined.first
-		f.bySize.remove(sizeKey(after))
+	}
+	f.insert(joined)
+	if hasAfter {
+		f.removeSize(after)
 	}
 	if hasBefore {
-		f.byPlace.remove(placeKey(before))
-		f.bySize.remove(sizeKey(before))
+		f.byPlace.Delete(before)
+		f.removeSize(before)
 	}
-	if !hasAfter {
-		f.byPlace.insert(placeKey(joined))
-	}
-	f.bySize.insert(sizeKey(joined))
+}
+
+// insert adds a block, in place of the one that ends where it ends.
+func (f *Free) insert(b block) {
+	f.byPlace.Set(b)
+	f.bySize.Set(b)
 }
 
 // Contains reports whether a is free.
@@ -108,18 +107,31 @@ func (f *Free) ContainsRange(r netipx.IPRange) bool {
 // All yields the free blocks in ascending order. The free space must not be changed during the iteration.
 func (f *Free) All() iter.Seq[netipx.IPRange] {
 	return func(yield func(netipx.IPRange) bool) {
-		for c := f.byPlace.first(); c.ok(); c = c.next() {
-			if !yield(blockFromPlaceKey(*c.entry()).ipRange(f.v4)) {
-				return
-			}
-		}
+		f.byPlace.Scan(func(b block) bool { return yield(b.ipRange(f.v4)) })
 	}
 }
 
 func (f *Free) sameFamily(r netipx.IPRange) bool { return r.From().Is4() == f.v4 }
 
 // blockContaining returns the free block that contains b.
-func (f *Free) blockContaining(b block) (cursor, bool) {
-	c := f.byPlace.seek(pair{a: b.last})
-	return c, c.ok() && !b.first.less(c.entry().b)
+func (f *Free) blockContaining(b block) (block, bool) {
+	at, ok := f.blockEndingFrom(b.last)
+	return at, ok && !b.first.less(at.first)
+}
+
+// blockEndingFrom returns the first free block that does not end before n.
+func (f *Free) blockEndingFrom(n uint128) (found block, ok bool) {
+	f.byPlace.Ascend(block{last: n}, func(b block) bool {
+		found, ok = b, true
+		return false
+	})
+	return found, ok
+}
+
+// removeSize removes b from the order by size. It panics where the two orders disagree, because an address would be
+// granted twice.
+func (f *Free) removeSize(b block) {
+	if _, ok := f.bySize.Delete(b); !ok {
+		panic("poolutil: the orders of the free space disagree")
+	}
 }

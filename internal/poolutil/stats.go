@@ -1,7 +1,7 @@
 package poolutil
 
 // Empty reports whether nothing is free.
-func (f *Free) Empty() bool { return f.byPlace.len == 0 }
+func (f *Free) Empty() bool { return f.byPlace.Len() == 0 }
 
 // Size returns the number of free addresses, at most math.MaxInt64.
 func (f *Free) Size() int64 {
@@ -13,14 +13,15 @@ func (f *Free) Size() int64 {
 
 // Largest returns the size of the largest free block, at most math.MaxInt64: the most that BestFit can take.
 func (f *Free) Largest() int64 {
-	if f.Empty() {
+	b, ok := f.bySize.Max()
+	if !ok {
 		return 0
 	}
-	return blockFromSizeKey(f.bySize.max()).saturatedSize()
+	return b.saturatedSize()
 }
 
 // Blocks returns the number of free blocks.
-func (f *Free) Blocks() int { return f.byPlace.len }
+func (f *Free) Blocks() int { return f.byPlace.Len() }
 
 // FragmentationPercent returns the share of the free addresses that are outside the largest free block, rounded down: 0
 // if there is at most one block, and towards 100 the more scattered they are. With more than 2^57 free addresses it is
@@ -29,8 +30,9 @@ func (f *Free) FragmentationPercent() int32 {
 	if f.Blocks() < 2 {
 		return 0
 	}
+	largest, _ := f.bySize.Max()
 	total := f.total
-	outside := total.sub(blockFromSizeKey(f.bySize.max()).size())
+	outside := total.sub(largest.size())
 	if length := total.bitLen(); length > 57 {
 		total, outside = total.shr(length-57), outside.shr(length-57)
 	}

@@ -13,13 +13,17 @@ func (f *Free) BestFit(n uint64) (netipx.IPRange, bool) {
 		return netipx.IPRange{}, false
 	}
 	span := uint128{lo: n - 1}
-	c := f.bySize.seek(pair{a: span})
-	if !c.ok() {
+	var from block
+	ok := false
+	f.bySize.Ascend(block{last: span}, func(b block) bool {
+		from, ok = b, true
+		return false
+	})
+	if !ok {
 		return netipx.IPRange{}, false
 	}
-	from := blockFromSizeKey(*c.entry())
 	b := block{from.first, from.first.add(span)}
-	f.carve(f.byPlace.seek(placeKey(from)), b)
+	f.carve(from, b)
 	return b.ipRange(f.v4), true
 }
 
@@ -34,25 +38,28 @@ func (f *Free) BestFitPrefix(bits int) (netip.Prefix, bool) {
 		return netip.Prefix{}, false
 	}
 	mask := lowBits(familyBits(f.v4) - bits)
-	for c := f.bySize.seek(pair{a: mask}); c.ok(); c = c.next() {
-		from := blockFromSizeKey(*c.entry())
-		if b, ok := from.firstAligned(mask); ok {
-			f.carve(f.byPlace.seek(placeKey(from)), b)
-			return netip.PrefixFrom(b.first.addr(f.v4), bits), true
-		}
+	var from, b block
+	ok := false
+	f.bySize.Ascend(block{last: mask}, func(at block) bool {
+		from = at
+		b, ok = at.firstAligned(mask)
+		return !ok
+	})
+	if !ok {
+		return netip.Prefix{}, false
 	}
-	return netip.Prefix{}, false
+	f.carve(from, b)
+	return netip.PrefixFrom(b.first.addr(f.v4), bits), true
 }
 
 // Lowest takes the lowest free address; false if nothing is free.
 func (f *Free) Lowest() (netip.Addr, bool) {
-	c := f.byPlace.first()
-	if !c.ok() {
+	b, ok := f.byPlace.Min()
+	if !ok {
 		return netip.Addr{}, false
 	}
-	first := c.entry().b
-	f.carve(c, block{first, first})
-	return first.addr(f.v4), true
+	f.carve(b, block{b.first, b.first})
+	return b.first.addr(f.v4), true
 }
 
 // Take takes r, wherever it lies, if all of it is free. Else it changes nothing and returns false.
@@ -61,9 +68,9 @@ func (f *Free) Take(r netipx.IPRange) bool {
 		return false
 	}
 	b := blockFromRange(r)
-	c, ok := f.blockContaining(b)
+	from, ok := f.blockContaining(b)
 	if ok {
-		f.carve(c, b)
+		f.carve(from, b)
 	}
 	return ok
 }
@@ -76,18 +83,18 @@ func (f *Free) TakeAny(r netipx.IPRange) {
 	}
 	b := blockFromRange(r)
 	for {
-		c := f.byPlace.seek(pair{a: b.first})
-		if !c.ok() || b.last.less(c.entry().b) {
+		from, ok := f.blockEndingFrom(b.first)
+		if !ok || b.last.less(from.first) {
 			return
 		}
-		part := blockFromPlaceKey(*c.entry())
+		part := from
 		if part.first.less(b.first) {
 			part.first = b.first
 		}
 		if b.last.less(part.last) {
 			part.last = b.last
 		}
-		f.carve(c, part)
+		f.carve(from, part)
 	}
 }
 
@@ -103,29 +110,25 @@ func (f *Free) Extend(r netipx.IPRange, n uint64) (netipx.IPRange, bool) {
 	if more.last.less(last) || !f.sameFamily(r) {
 		return r, false
 	}
-	c, ok := f.blockContaining(more)
+	from, ok := f.blockContaining(more)
 	if !ok {
 		return r, false
 	}
-	f.carve(c, more)
+	f.carve(from, more)
 	return netipx.IPRangeFrom(r.From(), more.last.addr(f.v4)), true
 }
 
-// carve removes b from the free block at c, which contains b.
-func (f *Free) carve(c cursor, b block) {
-	from := blockFromPlaceKey(*c.entry())
-	f.bySize.remove(sizeKey(from))
+// carve removes b from the free block that contains it. The removal comes last, so that no tree becomes empty meanwhile:
+// it would allocate its root again.
+func (f *Free) carve(from, b block) {
 	f.total = f.total.sub(b.size())
-	if b.last == from.last {
-		f.byPlace.remove(placeKey(from))
-	} else {
-		rest := block{b.last.next(), from.last}
-		c.entry().b = rest.first
-		f.bySize.insert(sizeKey(rest))
-	}
 	if b.first != from.first {
-		rest := block{from.first, b.first.prev()}
-		f.byPlace.insert(placeKey(rest))
-		f.bySize.insert(sizeKey(rest))
+		f.insert(block{from.first, b.first.prev()})
 	}
+	if b.last != from.last {
+		f.insert(block{b.last.next(), from.last})
+	} else {
+		f.byPlace.Delete(from)
+	}
+	f.removeSize(from)
 }

@@ -58,8 +58,6 @@ func (w *twins) check(t tester) {
 		if diff := cmp.Diff(want, statsOf(f)); diff != "" {
 			t.Fatalf("free space (-want +got):\n%s", diff)
 		}
-		checkTree(t, &f.byPlace)
-		checkTree(t, &f.bySize)
 	}
 }
 
@@ -158,49 +156,4 @@ func rangeOutcome(r netipx.IPRange, ok bool) outcome {
 		return outcome{}
 	}
 	return outcome{r.String(), true}
-}
-
-// checkTree fails the test unless the invariants of the tree hold: order, bounds, fill, length, and the chain of
-// leaves.
-func checkTree(t tester, tr *tree) {
-	t.Helper()
-	var leaves []*node
-	count := 0
-	var walk func(n *node, above *pair) int
-	walk = func(n *node, above *pair) int {
-		if n != tr.root && n.count < minEntries || n.count >= fanout {
-			t.Fatalf("a node holds %d", n.count)
-		}
-		if n.isLeaf() {
-			leaves, count = append(leaves, n), count+n.count
-			for i := range n.count {
-				if i > 0 && !n.keys[i-1].less(&n.keys[i]) || above != nil && above.less(&n.keys[i]) {
-					t.Fatalf("entry %d of a leaf is out of order", i)
-				}
-			}
-			return 1
-		}
-		depth := 0
-		for i, kid := range n.children[:n.count] {
-			bound := above
-			if i < n.count-1 {
-				bound = &n.keys[i]
-			}
-			d := walk(kid, bound)
-			if depth != 0 && d != depth {
-				t.Fatalf("leaves at depths %d and %d", d, depth)
-			}
-			depth = d
-		}
-		return depth + 1
-	}
-	walk(tr.root, nil)
-	if count != tr.len {
-		t.Fatalf("%d entries, want %d", count, tr.len)
-	}
-	for i, n := range leaves {
-		if i+1 < len(leaves) && (n.next != leaves[i+1] || !n.keys[n.count-1].less(&n.next.keys[0])) || i+1 == len(leaves) && n.next != nil {
-			t.Fatalf("leaf %d is chained wrongly", i)
-		}
-	}
 }
