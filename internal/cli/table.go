@@ -14,7 +14,8 @@ type tableCell struct {
 	colourText func(string) string
 }
 
-// table prints rows in columns with two spaces between them.
+// table prints rows in columns with two spaces between them. The printers of k8s.io/cli-runtime escape colour codes or
+// count them for the width, and with text/tabwriter, which can be made to skip them, this takes as many lines.
 type table struct{ rows [][]tableCell }
 
 func (t *table) addRow(cells ...any) {
