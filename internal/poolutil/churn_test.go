@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"go4.org/netipx"
+	"lukechampine.com/uint128"
 )
 
 // firstFit is the policy with which best fit is compared: it takes from the lowest block that is large enough.
@@ -12,7 +13,7 @@ func firstFit(f *Free, n uint64) (netipx.IPRange, bool) {
 	for r := range f.All() {
 		if uint64(Size(r)) >= n {
 			b := blockFromRange(r)
-			r = block{b.first, b.first.add(uint128{lo: n - 1})}.ipRange(f.v4)
+			r = block{b.first, b.first.AddWrap(uint128.From64(n - 1))}.ipRange(f.v4)
 			return r, f.Take(r)
 		}
 	}

@@ -4,11 +4,12 @@ import (
 	"math/bits"
 
 	"go4.org/netipx"
+	"lukechampine.com/uint128"
 )
 
 // Count is an exact number of addresses or prefixes. All of IPv6 counts as one address less, which is the largest
 // number that fits.
-type Count struct{ n uint128 }
+type Count struct{ n uint128.Uint128 }
 
 // CountPrefixes returns the number of aligned prefixes of a length in a range that consists of whole ones. With length
 // 32 in IPv4, or 128 in IPv6, it counts addresses. It returns 0 if the range is not valid.
@@ -18,26 +19,26 @@ func CountPrefixes(r netipx.IPRange, length int) Count {
 	}
 	span := blockFromRange(r).span()
 	if host := r.From().BitLen() - length; host > 0 {
-		span = addressNumber(r.To()).shr(host).sub(addressNumber(r.From()).shr(host))
+		span = addressNumber(r.To()).Rsh(uint(host)).SubWrap(addressNumber(r.From()).Rsh(uint(host)))
 	}
-	return Count{span}.Plus(Count{uint128{lo: 1}})
+	return Count{span}.Plus(Count{uint128.From64(1)})
 }
 
 // Plus returns the sum, at most 2^128-1.
 func (c Count) Plus(d Count) Count {
-	lo, carry := bits.Add64(c.n.lo, d.n.lo, 0)
-	hi, overflow := bits.Add64(c.n.hi, d.n.hi, carry)
+	lo, carry := bits.Add64(c.n.Lo, d.n.Lo, 0)
+	hi, overflow := bits.Add64(c.n.Hi, d.n.Hi, carry)
 	if overflow != 0 {
-		return Count{maxUint128}
+		return Count{uint128.Max}
 	}
-	return Count{uint128{hi, lo}}
+	return Count{uint128.New(lo, hi)}
 }
 
 // Minus returns the difference; d must be at most c.
-func (c Count) Minus(d Count) Count { return Count{c.n.sub(d.n)} }
+func (c Count) Minus(d Count) Count { return Count{c.n.SubWrap(d.n)} }
 
 // Int64 returns the number, at most math.MaxInt64.
-func (c Count) Int64() int64 { return c.n.saturatedInt64() }
+func (c Count) Int64() int64 { return saturatedInt64(c.n) }
 
 // LargestBlock returns the largest free block, the highest one of several; false where nothing is free.
 func (f *Free) LargestBlock() (netipx.IPRange, bool) {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"go4.org/netipx"
+	"lukechampine.com/uint128"
 )
 
 // newMostlyTaken returns p with nine in ten of its first 2^20 addresses taken one by one at random, and these
@@ -16,7 +17,7 @@ func newMostlyTaken(p string) (*Free, []netipx.IPRange) {
 	base := addressNumber(netip.MustParsePrefix(p).Addr())
 	var taken []netipx.IPRange
 	for _, i := range rng.Perm(1 << 20)[:(1<<20)/10*9] {
-		n := base.add(uint128{lo: uint64(i)})
+		n := base.AddWrap(uint128.From64(uint64(i)))
 		r := block{n, n}.ipRange(f.v4)
 		f.Take(r)
 		taken = append(taken, r)

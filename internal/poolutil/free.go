@@ -7,6 +7,7 @@ import (
 
 	"github.com/tidwall/btree"
 	"go4.org/netipx"
+	"lukechampine.com/uint128"
 )
 
 // Free is the free space of a pool, as maximal blocks of free addresses: no two are adjacent or overlap. With k blocks
@@ -21,7 +22,7 @@ type Free struct {
 	byPlace, bySize *btree.BTreeG[block]
 
 	// total is the number of free addresses; it wraps to zero when all of IPv6 is free.
-	total uint128
+	total uint128.Uint128
 	v4    bool
 }
 
@@ -29,7 +30,7 @@ type Free struct {
 // has addresses of both families.
 func NewFree(s *netipx.IPSet) *Free {
 	f := &Free{
-		byPlace: btree.NewBTreeGOptions(func(a, b block) bool { return a.last.less(b.last) }, btree.Options{NoLocks: true}),
+		byPlace: btree.NewBTreeGOptions(func(a, b block) bool { return less(a.last, b.last) }, btree.Options{NoLocks: true}),
 		bySize:  btree.NewBTreeGOptions(block.isSmaller, btree.Options{NoLocks: true}),
 	}
 	if s != nil {
@@ -49,28 +50,28 @@ func (f *Free) Put(r netipx.IPRange) {
 	}
 	b := blockFromRange(r)
 	// One search finds both neighbours: only the block before r can end at r.first-1.
-	var start uint128
-	if !b.first.isZero() {
-		start = b.first.prev()
+	var start uint128.Uint128
+	if !b.first.IsZero() {
+		start = b.first.SubWrap64(1)
 	}
 	joined := b
 	var before, after block
 	var hasBefore, hasAfter bool
 	f.byPlace.Ascend(block{last: start}, func(at block) bool {
-		if at.last.less(b.first) {
+		if less(at.last, b.first) {
 			before, hasBefore = at, true
 			joined.first = at.first
 			return true
 		}
-		if !b.last.less(at.first) {
+		if !less(b.last, at.first) {
 			panic(fmt.Sprintf("poolutil: %s is freed twice: %s is free", r, at.ipRange(f.v4)))
 		}
-		after, hasAfter = at, b.last.next() == at.first
+		after, hasAfter = at, b.last.AddWrap64(1) == at.first
 		return false
 	})
 
 	f.v4 = r.From().Is4()
-	f.total = f.total.add(b.size())
+	f.total = f.total.AddWrap(b.size())
 	if hasAfter {
 		joined.last = after.last
 	}
@@ -116,11 +117,11 @@ func (f *Free) sameFamily(r netipx.IPRange) bool { return r.From().Is4() == f.v4
 // blockContaining returns the free block that contains b.
 func (f *Free) blockContaining(b block) (block, bool) {
 	at, ok := f.blockEndingFrom(b.last)
-	return at, ok && !b.first.less(at.first)
+	return at, ok && !less(b.first, at.first)
 }
 
 // blockEndingFrom returns the first free block that does not end before n.
-func (f *Free) blockEndingFrom(n uint128) (found block, ok bool) {
+func (f *Free) blockEndingFrom(n uint128.Uint128) (found block, ok bool) {
 	f.byPlace.Ascend(block{last: n}, func(b block) bool {
 		found, ok = b, true
 		return false

@@ -8,7 +8,7 @@ func (f *Free) Size() int64 {
 	if f.Empty() {
 		return 0
 	}
-	return saturatedNext(f.total.prev())
+	return saturatedNext(f.total.SubWrap64(1))
 }
 
 // Largest returns the size of the largest free block, at most math.MaxInt64: the most that BestFit can take.
@@ -32,9 +32,9 @@ func (f *Free) FragmentationPercent() int32 {
 	}
 	largest, _ := f.bySize.Max()
 	total := f.total
-	outside := total.sub(largest.size())
-	if length := total.bitLen(); length > 57 {
-		total, outside = total.shr(length-57), outside.shr(length-57)
+	outside := total.SubWrap(largest.size())
+	if length := total.Len(); length > 57 {
+		total, outside = total.Rsh(uint(length-57)), outside.Rsh(uint(length-57))
 	}
-	return int32(100 * outside.lo / total.lo)
+	return int32(100 * outside.Lo / total.Lo)
 }

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"go4.org/netipx"
+	"lukechampine.com/uint128"
 )
 
 // BestFit takes n addresses from the start of the smallest free block that has as many; of blocks of one size, from the
@@ -12,7 +13,7 @@ func (f *Free) BestFit(n uint64) (netipx.IPRange, bool) {
 	if n == 0 {
 		return netipx.IPRange{}, false
 	}
-	span := uint128{lo: n - 1}
+	span := uint128.From64(n - 1)
 	var from block
 	ok := false
 	f.bySize.Ascend(block{last: span}, func(b block) bool {
@@ -22,7 +23,7 @@ func (f *Free) BestFit(n uint64) (netipx.IPRange, bool) {
 	if !ok {
 		return netipx.IPRange{}, false
 	}
-	b := block{from.first, from.first.add(span)}
+	b := block{from.first, from.first.AddWrap(span)}
 	f.carve(from, b)
 	return b.ipRange(f.v4), true
 }
@@ -49,7 +50,7 @@ func (f *Free) BestFitPrefix(bits int) (netip.Prefix, bool) {
 		return netip.Prefix{}, false
 	}
 	f.carve(from, b)
-	return netip.PrefixFrom(b.first.addr(f.v4), bits), true
+	return netip.PrefixFrom(numberedAddress(b.first, f.v4), bits), true
 }
 
 // Lowest takes the lowest free address; false if nothing is free.
@@ -59,7 +60,7 @@ func (f *Free) Lowest() (netip.Addr, bool) {
 		return netip.Addr{}, false
 	}
 	f.carve(b, block{b.first, b.first})
-	return b.first.addr(f.v4), true
+	return numberedAddress(b.first, f.v4), true
 }
 
 // Take takes r, wherever it lies, if all of it is free. Else it changes nothing and returns false.
@@ -84,14 +85,14 @@ func (f *Free) TakeAny(r netipx.IPRange) {
 	b := blockFromRange(r)
 	for {
 		from, ok := f.blockEndingFrom(b.first)
-		if !ok || b.last.less(from.first) {
+		if !ok || less(b.last, from.first) {
 			return
 		}
 		part := from
-		if part.first.less(b.first) {
+		if less(part.first, b.first) {
 			part.first = b.first
 		}
-		if b.last.less(part.last) {
+		if less(b.last, part.last) {
 			part.last = b.last
 		}
 		f.carve(from, part)
@@ -105,9 +106,9 @@ func (f *Free) Extend(r netipx.IPRange, n uint64) (netipx.IPRange, bool) {
 		return r, r.IsValid()
 	}
 	last := addressNumber(r.To())
-	more := block{last.next(), last.add(uint128{lo: n})}
+	more := block{last.AddWrap64(1), last.AddWrap(uint128.From64(n))}
 	// A sum that wrapped is past the last IPv6 address. Numbers past the last IPv4 address are never free.
-	if more.last.less(last) || !f.sameFamily(r) {
+	if less(more.last, last) || !f.sameFamily(r) {
 		return r, false
 	}
 	from, ok := f.blockContaining(more)
@@ -115,18 +116,18 @@ func (f *Free) Extend(r netipx.IPRange, n uint64) (netipx.IPRange, bool) {
 		return r, false
 	}
 	f.carve(from, more)
-	return netipx.IPRangeFrom(r.From(), more.last.addr(f.v4)), true
+	return netipx.IPRangeFrom(r.From(), numberedAddress(more.last, f.v4)), true
 }
 
 // carve removes b from the free block that contains it. The removal comes last, so that no tree becomes empty meanwhile:
 // it would allocate its root again.
 func (f *Free) carve(from, b block) {
-	f.total = f.total.sub(b.size())
+	f.total = f.total.SubWrap(b.size())
 	if b.first != from.first {
-		f.insert(block{from.first, b.first.prev()})
+		f.insert(block{from.first, b.first.SubWrap64(1)})
 	}
 	if b.last != from.last {
-		f.insert(block{b.last.next(), from.last})
+		f.insert(block{b.last.AddWrap64(1), from.last})
 	} else {
 		f.byPlace.Delete(from)
 	}

@@ -12,7 +12,10 @@ require (
 	sigs.k8s.io/controller-runtime v0.24.1
 )
 
-require github.com/tidwall/btree v1.8.2 // indirect
+require (
+	github.com/tidwall/btree v1.8.2 // indirect
+	lukechampine.com/uint128 v1.3.0 // indirect
+)
 
 require (
 	cel.dev/expr v0.25.2 // indirect
