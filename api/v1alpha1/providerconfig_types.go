@@ -5,9 +5,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// ProviderConfigKind is the kind that says where the Clusters of an infrastructure get addresses from.
-const ProviderConfigKind = "ProviderConfig"
-
 // ProviderType is an infrastructure. Nothing depends on it here: the list is there to catch misspelled
 // names, "other" is for what it lacks.
 // +kubebuilder:validation:Enum=harvester;nutanix;proxmox;azure;aws;gcp;vsphere;metal3;openstack;kubevirt;cloudstack;docker;hetzner;ibmcloud;linode;maas;oci;tinkerbell;vcd;other

@@ -287,7 +287,7 @@ func (c *cluster) restForAnHour() {
 	for range 60 {
 		c.now = c.now.Add(time.Minute)
 		c.actOnce()
-		if !c.plan.IsEmpty() || c.writes > before {
+		if !c.plan.isEmpty() || c.writes > before {
 			c.failf("at rest, and yet: %+v", c.plan)
 			return
 		}

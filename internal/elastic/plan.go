@@ -2,7 +2,6 @@ package elastic
 
 import (
 	"math"
-	"slices"
 	"time"
 )
 
@@ -44,12 +43,6 @@ type Plan struct {
 	BlocksToDrain, BlocksToResume []string
 	// NextCheck is the time when the next block has been idle for the grace period, zero if none is idle.
 	NextCheck time.Time
-}
-
-// IsEmpty reports whether the plan contains no action. A shortfall for which nothing can be requested is no action.
-func (p *Plan) IsEmpty() bool {
-	asks := slices.ContainsFunc(p.Growths, func(g Growth) bool { return g.Count > 0 })
-	return !asks && len(p.UsageChanges)+len(p.BlocksToDrain)+len(p.BlocksToResume) == 0
 }
 
 // PlanBlocks plans growth and shrinking. The assessment already covers blocks that are granted and not yet used, so

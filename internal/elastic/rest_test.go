@@ -52,7 +52,7 @@ func TestFlappingIsNoDemand(t *testing.T) {
 		c.actOnce()
 		c.now = c.now.Add(time.Minute)
 		had[len(c.services[0].Addresses)] = true
-		if !c.plan.IsEmpty() || c.plan.Growths != nil {
+		if !c.plan.isEmpty() || c.plan.Growths != nil {
 			t.Fatalf("%+v\n%s", c.plan, c.log.String())
 		}
 	}

@@ -77,7 +77,7 @@ func TestIdlenessIsContinuous(t *testing.T) {
 		return p
 	}
 	for range 180 {
-		if p := plan("10.0.0.8"); !p.IsEmpty() {
+		if p := plan("10.0.0.8"); !p.isEmpty() {
 			t.Fatalf("at %s: %+v", now, p)
 		}
 		now = now.Add(time.Minute)

@@ -19,8 +19,8 @@ type prefixView struct {
 // range either contains it, which is true for few of them, or lies in it.
 type prefixViewIndex struct {
 	byPrefix map[netip.Prefix]*prefixView
-	// countByLength is the number of views of each prefix length. sortedPrefixes are sorted by their first address.
-	countByLength  map[int]int
+	// lengths are the prefix lengths that views have. sortedPrefixes are sorted by their first address.
+	lengths        map[int]struct{}
 	sortedPrefixes []netip.Prefix
 }
 
@@ -31,7 +31,7 @@ func (l *Ledger) WatchPrefix(p netip.Prefix) {
 		return
 	}
 	if l.prefixViews.byPrefix == nil {
-		l.prefixViews.byPrefix, l.prefixViews.countByLength = map[netip.Prefix]*prefixView{}, map[int]int{}
+		l.prefixViews.byPrefix, l.prefixViews.lengths = map[netip.Prefix]*prefixView{}, map[int]struct{}{}
 	}
 	v := &prefixView{ipRange: netipx.RangeOfPrefix(p)}
 	var all netipx.IPSetBuilder
@@ -43,23 +43,9 @@ func (l *Ledger) WatchPrefix(p netip.Prefix) {
 		return true
 	})
 	l.prefixViews.byPrefix[p] = v
-	l.prefixViews.countByLength[p.Bits()]++
+	l.prefixViews.lengths[p.Bits()] = struct{}{}
 	i, _ := slices.BinarySearchFunc(l.prefixViews.sortedPrefixes, p, comparePrefixes)
 	l.prefixViews.sortedPrefixes = slices.Insert(l.prefixViews.sortedPrefixes, i, p)
-}
-
-// UnwatchPrefix stops watching a prefix.
-func (l *Ledger) UnwatchPrefix(p netip.Prefix) {
-	if l.prefixViews.byPrefix[p] == nil {
-		return
-	}
-	delete(l.prefixViews.byPrefix, p)
-	if l.prefixViews.countByLength[p.Bits()]--; l.prefixViews.countByLength[p.Bits()] == 0 {
-		delete(l.prefixViews.countByLength, p.Bits())
-	}
-	if i, ok := slices.BinarySearchFunc(l.prefixViews.sortedPrefixes, p, comparePrefixes); ok {
-		l.prefixViews.sortedPrefixes = slices.Delete(l.prefixViews.sortedPrefixes, i, i+1)
-	}
 }
 
 // FindFreePrefix returns a prefix of a length that is free in a watched prefix: in the smallest free block that
@@ -88,7 +74,7 @@ func (l *Ledger) FreePrefixCount(p netip.Prefix, bits int) poolutil.Count {
 // visitOverlapping visits the views that overlap a range.
 func (v *prefixViewIndex) visitOverlapping(r netipx.IPRange, visit func(*prefixView, netipx.IPRange)) {
 	first := r.From()
-	for bits := range v.countByLength {
+	for bits := range v.lengths {
 		around, err := first.Prefix(bits)
 		if err != nil {
 			continue

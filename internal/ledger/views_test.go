@@ -36,16 +36,13 @@ func checkViewsAgainstSet(t *testing.T, r *rand.Rand, world []string) {
 	var watched []netip.Prefix
 	for range 200 {
 		key := Key{Source: Source(r.IntN(int(SourceDraining) + 1)), UID: types.UID(rune('a' + r.IntN(9)))}
-		switch p := all[r.IntN(len(all))]; r.IntN(6) {
+		switch p := all[r.IntN(len(all))]; r.IntN(5) {
 		case 0:
 			l.WatchPrefix(p)
 			if !slices.Contains(watched, p) {
 				watched = append(watched, p)
 			}
 		case 1:
-			l.UnwatchPrefix(p)
-			watched = slices.DeleteFunc(watched, func(q netip.Prefix) bool { return q == p })
-		case 2:
 			l.RemoveFact(key)
 			delete(facts, key)
 		default:

@@ -77,15 +77,6 @@ func BenchmarkBestFitPrefix(b *testing.B) {
 	}
 }
 
-func BenchmarkContains(b *testing.B) {
-	f := fragmented()
-	a := netip.MustParseAddr("10.7.7.7")
-	b.ReportAllocs()
-	for b.Loop() {
-		f.Contains(a)
-	}
-}
-
 // TestNoAllocations checks that the allocator's hot path allocates no memory.
 func TestNoAllocations(t *testing.T) {
 	for name, f := range map[string]*Free{"IPv4": fragmented(), "IPv6": NewFree(setOf("fd00::/64"))} {

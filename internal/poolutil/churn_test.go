@@ -30,7 +30,7 @@ func churn(seed uint64, size func(*rand.Rand) uint64, fit func(*Free, uint64) (n
 	var tenants []netipx.IPRange
 	for range steps {
 		n, leaver := size(rng), rng.Float64()
-		if used := 4096 - f.Size(); used > 4096*6/10 && (used > 4096*9/10 || leaver < 0.5) {
+		if used := 4096 - freeCount(f); used > 4096*6/10 && (used > 4096*9/10 || leaver < 0.5) {
 			i := int(leaver * float64(len(tenants)))
 			f.Put(tenants[i])
 			tenants[i] = tenants[len(tenants)-1]

@@ -60,31 +60,12 @@ func TestFreeEdges(t *testing.T) {
 			},
 			want: last4 + "-" + last4,
 		},
-		"F11: past the end of IPv4": {
-			free: []string{"255.255.255.0/24"},
-			do:   func(f *Free) string { return rangeOutcome(f.Extend(rangeOf(last4), 1)).Got },
-			left: []string{"255.255.255.0/24"},
-		},
-		"past the end of IPv6": {
-			free: []string{"::/64", "ffff::/16"},
-			do:   func(f *Free) string { return rangeOutcome(f.Extend(rangeOf(last6), 1)).Got },
-			left: []string{"::/64", "ffff::/16"},
-		},
-		"far past the end of IPv6": {
-			reason: "the sum wraps around to free addresses",
-			free:   []string{"::/1", "ffff::/16"},
-			do: func(f *Free) string {
-				return rangeOutcome(f.Extend(rangeOf("ffff:ffff:ffff:ffff::"), math.MaxUint64)).Got + rangeOutcome(f.Extend(rangeOf("ffff:ffff:ffff:ffff::1"), math.MaxUint64)).Got
-			},
-			want: "ffff:ffff:ffff:ffff::-" + last6, left: []string{"::/1", "ffff::-ffff:ffff:ffff:ffff::"},
-		},
 		"the end of IPv6": {
 			free: []string{last6},
 			do: func(f *Free) string {
-				a, _ := f.Lowest()
-				return a.String()
+				return rangeOutcome(f.BestFit(1)).Got
 			},
-			want: last6,
+			want: last6 + "-" + last6,
 		},
 		"a /64 is more than can be asked for": {
 			free: []string{"2001:db8::/64"},
@@ -145,8 +126,7 @@ func TestFreeEdges(t *testing.T) {
 			do: func(f *Free) string {
 				r := rangeOf("10.0.0.0/8")
 				f.TakeAny(r)
-				_, extended := f.Extend(r, 1)
-				if f.Take(r) || f.Contains(r.From()) || f.ContainsRange(r) || extended {
+				if f.Take(r) {
 					return "free"
 				}
 				return ""
@@ -158,8 +138,7 @@ func TestFreeEdges(t *testing.T) {
 			do: func(f *Free) string {
 				var r netipx.IPRange
 				f.TakeAny(r)
-				_, extended := f.Extend(r, 1)
-				if f.Take(r) || f.ContainsRange(r) || f.Contains(netip.Addr{}) || f.Contains(netip.MustParseAddr("fe80::1%eth0")) || extended {
+				if f.Take(r) {
 					return "free"
 				}
 				return ""
@@ -218,7 +197,7 @@ func TestFreeStats(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := NewFree(setOf(tc.free...))
 			want := []any{tc.size, tc.largest, tc.blocks, tc.percent, tc.blocks == 0}
-			got := []any{f.Size(), f.Largest(), f.Blocks(), f.FragmentationPercent(), f.Empty()}
+			got := []any{freeCount(f), f.Largest(), f.Blocks(), f.FragmentationPercent(), f.Empty()}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("size, largest, blocks, fragmentation, empty (-want +got):\n%s", diff)
 			}

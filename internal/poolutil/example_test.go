@@ -81,24 +81,17 @@ func ExampleFree_BestFitPrefix() {
 	// Output: 10.40.0.16/28 true
 }
 
-func ExampleFree_Extend() {
-	free := poolutil.NewFree(set("10.40.0.0/24"))
-	r, _ := free.BestFit(8)
-	fmt.Println(free.Extend(r, 8))
-	// Output: 10.40.0.0-10.40.0.15 true
-}
-
 func ExampleFree_Put() {
 	free := poolutil.NewFree(set("10.40.0.0/24"))
 	r, _ := free.BestFit(8)
-	free.Lowest()
+	free.BestFit(1)
 	free.Put(r)
 	for block := range free.All() {
 		fmt.Println(poolutil.FormatRange(block))
 	}
-	fmt.Println(free.Size(), free.Largest(), free.FragmentationPercent())
+	fmt.Println(free.Blocks(), free.Largest(), free.FragmentationPercent())
 	// Output:
 	// 10.40.0.0/29
 	// 10.40.0.9-10.40.0.255
-	// 255 247 3
+	// 2 247 3
 }

@@ -3,7 +3,6 @@ package poolutil
 import (
 	"fmt"
 	"iter"
-	"net/netip"
 
 	"github.com/tidwall/btree"
 	"go4.org/netipx"
@@ -89,20 +88,6 @@ func (f *Free) Put(r netipx.IPRange) {
 func (f *Free) insert(b block) {
 	f.byPlace.Set(b)
 	f.bySize.Set(b)
-}
-
-// Contains reports whether a is free.
-func (f *Free) Contains(a netip.Addr) bool {
-	return a.Zone() == "" && f.ContainsRange(netipx.IPRangeFrom(a, a))
-}
-
-// ContainsRange reports whether all of r is free; false if r is not valid.
-func (f *Free) ContainsRange(r netipx.IPRange) bool {
-	if !r.IsValid() || !f.sameFamily(r) {
-		return false
-	}
-	_, ok := f.blockContaining(blockFromRange(r))
-	return ok
 }
 
 // All yields the free blocks in ascending order. The free space must not be changed during the iteration.

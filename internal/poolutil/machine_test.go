@@ -25,7 +25,6 @@ func TestFreeAgainstOracle(t *testing.T) {
 					"bestFitPrefix": func(t *rapid.T) {
 						w.bestFitPrefix(t, w.o.addrs[0].BitLen()-rapid.IntRange(-1, 7).Draw(t, "host bits"))
 					},
-					"lowest": func(t *rapid.T) { w.lowest(t) },
 					"take": func(t *rapid.T) {
 						i, n := extent(t)
 						w.take(t, i, n)
@@ -33,10 +32,6 @@ func TestFreeAgainstOracle(t *testing.T) {
 					"takeAny": func(t *rapid.T) {
 						i, n := extent(t)
 						w.takeAny(t, i, n)
-					},
-					"extend": func(t *rapid.T) {
-						i, n := extent(t)
-						w.extend(t, i, n, rapid.IntRange(0, 9).Draw(t, "more"))
 					},
 					"put": func(t *rapid.T) {
 						i, n := extent(t)

@@ -111,11 +111,19 @@ func (o *oracle) stats() stats {
 }
 
 func statsOf(f *Free) stats {
-	s := stats{Count: f.Blocks(), Size: f.Size(), Largest: f.Largest(), Empty: f.Empty(), Fragmentation: f.FragmentationPercent()}
+	s := stats{Count: f.Blocks(), Size: freeCount(f), Largest: f.Largest(), Empty: f.Empty(), Fragmentation: f.FragmentationPercent()}
 	for r := range f.All() {
 		s.Blocks = append(s.Blocks, r.String())
 	}
 	return s
+}
+
+// freeCount returns the number of free addresses, at most math.MaxInt64.
+func freeCount(f *Free) int64 {
+	if f.Empty() {
+		return 0
+	}
+	return saturatedNext(f.total.SubWrap64(1))
 }
 
 func rangeOf(s string) netipx.IPRange {

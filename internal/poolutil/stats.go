@@ -3,14 +3,6 @@ package poolutil
 // Empty reports whether nothing is free.
 func (f *Free) Empty() bool { return f.byPlace.Len() == 0 }
 
-// Size returns the number of free addresses, at most math.MaxInt64.
-func (f *Free) Size() int64 {
-	if f.Empty() {
-		return 0
-	}
-	return saturatedNext(f.total.SubWrap64(1))
-}
-
 // Largest returns the size of the largest free block, at most math.MaxInt64: the most that BestFit can take.
 func (f *Free) Largest() int64 {
 	b, ok := f.bySize.Max()

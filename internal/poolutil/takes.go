@@ -53,16 +53,6 @@ func (f *Free) BestFitPrefix(bits int) (netip.Prefix, bool) {
 	return netip.PrefixFrom(numberedAddress(b.first, f.v4), bits), true
 }
 
-// Lowest takes the lowest free address; false if nothing is free.
-func (f *Free) Lowest() (netip.Addr, bool) {
-	b, ok := f.byPlace.Min()
-	if !ok {
-		return netip.Addr{}, false
-	}
-	f.carve(b, block{b.first, b.first})
-	return numberedAddress(b.first, f.v4), true
-}
-
 // Take takes r, wherever it lies, if all of it is free. Else it changes nothing and returns false.
 func (f *Free) Take(r netipx.IPRange) bool {
 	if !r.IsValid() || !f.sameFamily(r) {
@@ -97,26 +87,6 @@ func (f *Free) TakeAny(r netipx.IPRange) {
 		}
 		f.carve(from, part)
 	}
-}
-
-// Extend takes the n addresses directly after r and returns r extended by them. If they are not all free, or the family
-// ends before, it changes nothing and returns r and false. r itself is the caller's and is not checked; n may be 0.
-func (f *Free) Extend(r netipx.IPRange, n uint64) (netipx.IPRange, bool) {
-	if !r.IsValid() || n == 0 {
-		return r, r.IsValid()
-	}
-	last := addressNumber(r.To())
-	more := block{last.AddWrap64(1), last.AddWrap(uint128.From64(n))}
-	// A sum that wrapped is past the last IPv6 address. Numbers past the last IPv4 address are never free.
-	if less(more.last, last) || !f.sameFamily(r) {
-		return r, false
-	}
-	from, ok := f.blockContaining(more)
-	if !ok {
-		return r, false
-	}
-	f.carve(from, more)
-	return netipx.IPRangeFrom(r.From(), numberedAddress(more.last, f.v4)), true
 }
 
 // carve removes b from the free block that contains it. The removal comes last, so that no tree becomes empty meanwhile:

@@ -88,32 +88,14 @@ func (w *twins) bestFitPrefix(t tester, bits int) {
 	})
 }
 
-func (w *twins) lowest(t tester) {
-	t.Helper()
-	var want outcome
-	if runs := w.o.runs(); len(runs) > 0 {
-		w.o.set(runs[0].from, 1, false)
-		want = outcome{w.o.addrs[runs[0].from].String(), true}
-	}
-	w.step(t, "Lowest", want, func(f *Free) outcome {
-		a, ok := f.Lowest()
-		if !ok {
-			return outcome{}
-		}
-		return outcome{a.String(), true}
-	})
-}
-
 func (w *twins) take(t tester, i, n int) {
 	t.Helper()
 	ok := w.o.allFree(i, n)
 	r := w.o.span(i, n)
-	w.step(t, "ContainsRange", outcome{OK: ok}, func(f *Free) outcome { return outcome{OK: f.ContainsRange(r)} })
 	if ok {
 		w.o.set(i, n, false)
 	}
 	w.step(t, "Take", outcome{OK: ok}, func(f *Free) outcome { return outcome{OK: f.Take(r)} })
-	w.step(t, "Contains", outcome{OK: w.o.free[i]}, func(f *Free) outcome { return outcome{OK: f.Contains(r.From())} })
 }
 
 func (w *twins) takeAny(t tester, i, n int) {
@@ -122,20 +104,6 @@ func (w *twins) takeAny(t tester, i, n int) {
 	w.step(t, "TakeAny", outcome{}, func(f *Free) outcome {
 		f.TakeAny(w.o.span(i, n))
 		return outcome{}
-	})
-}
-
-func (w *twins) extend(t tester, i, n, more int) {
-	t.Helper()
-	r := w.o.span(i, n)
-	want := outcome{r.String(), w.o.allFree(i+n, more) || more == 0}
-	if want.OK {
-		w.o.set(i+n, more, false)
-		want.Got = w.o.span(i, n+more).String()
-	}
-	w.step(t, "Extend", want, func(f *Free) outcome {
-		r, ok := f.Extend(r, uint64(more))
-		return outcome{r.String(), ok}
 	})
 }
 

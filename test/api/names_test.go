@@ -157,7 +157,6 @@ var names = map[string]string{
 	"PortInUseOnHostReason":          "PortInUseOnHost",
 	"PortNotSupportedReason":         "PortNotSupported",
 	"PortTakenReason":                "PortTaken",
-	"ProviderConfigKind":             "ProviderConfig",
 	"ProviderConfigLabel":            "butler.butlerlabs.dev/provider-config",
 	"QuotaExceededReason":            "QuotaExceeded",
 	"QuotaReachedReason":             "QuotaReached",

@@ -19,7 +19,7 @@ func configOf(g *WithT, spec string) *unstructured.Unstructured {
 	content := map[string]any{}
 	g.Expect(yaml.Unmarshal([]byte(spec), &content)).To(Succeed())
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": content}}
-	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.ProviderConfigKind))
+	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ProviderConfig"))
 	u.SetGenerateName("c-")
 	u.SetNamespace(metav1.NamespaceDefault)
 	return u

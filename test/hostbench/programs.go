@@ -167,7 +167,7 @@ func serveForwarder(ctx context.Context, args []string) error {
 		protocol corev1.Protocol
 		port, to uint16
 	}{{corev1.ProtocolTCP, 7001, portBytes}, {corev1.ProtocolTCP, 7002, portConnections}, {corev1.ProtocolUDP, 7003, portUDP}} {
-		want[forward.Port{Protocol: p.protocol, Address: netip.AddrPortFrom(host, p.port)}] = forward.NewTarget(netip.AddrPortFrom(backend, p.to))
+		want[forward.Port{Protocol: p.protocol, Address: netip.AddrPortFrom(host, p.port)}] = forward.Target{Backends: []netip.AddrPort{netip.AddrPortFrom(backend, p.to)}}
 	}
 	f := &forward.Forwarder{MaxFiles: limit}
 	for _, err := range f.SetTargets(ctx, want) {

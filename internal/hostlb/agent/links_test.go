@@ -79,7 +79,7 @@ func TestConnectionsEndBeforeTheAddress(t *testing.T) { // H30
 	backend := <-backends
 	defer func() { _ = backend.Close() }()
 	port := forward.Port{Protocol: corev1.ProtocolTCP, Address: netip.AddrPortFrom(shown, 80)}
-	g.Expect(a.proxy.SetTargets(t.Context(), map[forward.Port]forward.Target{port: forward.NewTarget(netip.MustParseAddrPort(backend.Addr().String()))})).To(BeEmpty())
+	g.Expect(a.proxy.SetTargets(t.Context(), map[forward.Port]forward.Target{port: {Backends: []netip.AddrPort{netip.MustParseAddrPort(backend.Addr().String())}}})).To(BeEmpty())
 	defer a.proxy.SetTargets(t.Context(), nil)
 	client, err := (&net.Dialer{Timeout: patience}).DialContext(t.Context(), "tcp", port.Address.String())
 	g.Expect(err).NotTo(HaveOccurred())

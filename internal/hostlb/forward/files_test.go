@@ -21,7 +21,7 @@ func TestMaxFiles(t *testing.T) {
 	tcp, udp := at(t, corev1.ProtocolTCP, "127.77.0.3"), at(t, corev1.ProtocolUDP, "127.77.0.3")
 	f := &Forwarder{MaxFiles: filesPerConnection + filesPerSession}
 	t.Cleanup(func() { f.SetTargets(t.Context(), nil) })
-	want := map[Port]Target{tcp: NewTarget(backend(t, "a")), udp: NewTarget(echo(t, "a"))}
+	want := map[Port]Target{tcp: newTarget(backend(t, "a")), udp: newTarget(echo(t, "a"))}
 	if failed := f.SetTargets(t.Context(), want); len(failed) > 0 {
 		t.Fatal(failed)
 	}

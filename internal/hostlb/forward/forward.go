@@ -38,9 +38,6 @@ type Target struct {
 	Owner string
 }
 
-// NewTarget returns a target for all clients.
-func NewTarget(backends ...netip.AddrPort) Target { return Target{Backends: backends} }
-
 // allowsClient reports whether a client may be served.
 func (t *Target) allowsClient(client netip.Addr) bool {
 	client = client.Unmap().WithZone("")

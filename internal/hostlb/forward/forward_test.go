@@ -39,9 +39,12 @@ func forwarder(t *testing.T, p Port, backends ...netip.AddrPort) *Forwarder {
 	return f
 }
 
+// newTarget returns a target for all clients.
+func newTarget(backends ...netip.AddrPort) Target { return Target{Backends: backends} }
+
 func begin(t *testing.T, f *Forwarder, p Port, backends ...netip.AddrPort) {
 	t.Helper()
-	if failed := f.SetTargets(t.Context(), map[Port]Target{p: NewTarget(backends...)}); len(failed) > 0 {
+	if failed := f.SetTargets(t.Context(), map[Port]Target{p: newTarget(backends...)}); len(failed) > 0 {
 		t.Fatal(failed)
 	}
 	t.Cleanup(func() { f.SetTargets(context.Background(), nil) })
@@ -129,7 +132,7 @@ func TestTCP(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	// The next connection has another backend; without a backend, the connection is closed.
-	f.SetTargets(t.Context(), map[Port]Target{p: NewTarget(b)})
+	f.SetTargets(t.Context(), map[Port]Target{p: newTarget(b)})
 	if got := sendAndReadAll(t, p, "x"); got != "b: x" {
 		t.Errorf("%q", got)
 	}
@@ -267,7 +270,7 @@ func TestUDP(t *testing.T) {
 	if now == "a: 1" {
 		left = b
 	}
-	f.SetTargets(t.Context(), map[Port]Target{p: NewTarget(left)})
+	f.SetTargets(t.Context(), map[Port]Target{p: newTarget(left)})
 	if got := ask(t, first, "1"); got == now {
 		t.Errorf("%q, and that backend is gone", got)
 	}

@@ -95,7 +95,7 @@ func reach(t *testing.T, p Port) *net.TCPConn {
 func TestResetOfAnAddress(t *testing.T) {
 	p, other := at(t, corev1.ProtocolTCP, "127.77.0.18"), at(t, corev1.ProtocolTCP, "127.77.0.19")
 	a := backend(t, "a")
-	want := map[Port]Target{p: NewTarget(a), other: NewTarget(a)}
+	want := map[Port]Target{p: newTarget(a), other: newTarget(a)}
 	f := &Forwarder{}
 	f.SetTargets(t.Context(), want)
 	t.Cleanup(func() { f.SetTargets(context.Background(), nil) })

@@ -215,7 +215,7 @@ func TestBackendGone(t *testing.T) {
 	gone()
 	write(t, c, "once more")
 	until(t, func() bool { return countsForPort(f, p) == Counts{DialErrors: 2} }) // for the packet before, and for this one
-	f.SetTargets(t.Context(), map[Port]Target{p: NewTarget(dead, a)})
+	f.SetTargets(t.Context(), map[Port]Target{p: newTarget(dead, a)})
 	for range 2 { // whichever backend is the next
 		gone()
 		if got := ask(t, c, "x"); got != "a: x" {

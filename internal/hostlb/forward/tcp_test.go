@@ -40,7 +40,7 @@ func TestDialTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := &tcpPort{}
-				p.updateTarget(NewTarget(test.backends...)) // the second one is tried first
+				p.updateTarget(newTarget(test.backends...)) // the second one is tried first
 				begun := time.Now()
 				err := p.tryBackends(t.Context(), func(ctx context.Context, b netip.AddrPort) error {
 					if b == test.answers {
@@ -56,7 +56,7 @@ func TestDialTime(t *testing.T) {
 	}
 	// A port that is closed does not wait, and its backends are not at fault.
 	p := &tcpPort{}
-	p.updateTarget(NewTarget(b(1), b(2)))
+	p.updateTarget(newTarget(b(1), b(2)))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := p.tryBackends(ctx, silent); !errors.Is(err, context.Canceled) || p.dialErrors.Load() != 0 {
@@ -150,7 +150,7 @@ func TestConnectionsEnd(t *testing.T) {
 	_ = stays.SetDeadline(time.Now().Add(patience))
 	write(t, stays, "hel")
 	until(t, func() bool { return sockets(f, p) == 2 })
-	f.SetTargets(t.Context(), map[Port]Target{p: {}, other: NewTarget(a)})
+	f.SetTargets(t.Context(), map[Port]Target{p: {}, other: newTarget(a)})
 	write(t, stays, "lo")
 	if c := countsForPort(f, p); c.OpenConnections != 1 {
 		t.Errorf("%+v, and only backends have changed", c)
@@ -158,7 +158,7 @@ func TestConnectionsEnd(t *testing.T) {
 	if got := sendAndReadAll(t, other, "x"); got != "a: x" {
 		t.Errorf("%q", got)
 	}
-	f.SetTargets(t.Context(), map[Port]Target{other: NewTarget(a)})
+	f.SetTargets(t.Context(), map[Port]Target{other: newTarget(a)})
 	if got, err := io.ReadAll(stays); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("%q, %v", got, err)
 	}
