@@ -152,7 +152,7 @@ func TestCommit(t *testing.T) {
 			if tt.api.writes != 1 {
 				t.Errorf("%s: written %d times; nothing is applied again before it is known what became of it (R3)", tt.reason, tt.api.writes)
 			}
-			if free := p.Space.Ledger.HasFree(); free == (tt.commit || tt.again) && !tt.quiet {
+			if free := p.Space.Ledger.HasFreeInZones([]int{0}); free == (tt.commit || tt.again) && !tt.quiet {
 				t.Errorf("%s: the address is free: %v", tt.reason, free)
 			}
 		})

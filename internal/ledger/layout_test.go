@@ -23,7 +23,7 @@ func TestApplyLayout(t *testing.T) {
 func TestNoSpace(t *testing.T) {
 	l := stated(New(nil, 128), fact(SourceObject, "a", "10.0.0.1"))
 	wantCounts(t, l, "nothing can be handed out", Counts{OutOfRange: 1, Owners: 1})
-	if r, free := l.TakeUnit(); free || l.HasFree() || l.IsInSpace(rangeOf("10.0.0.1")) {
+	if r, free := l.TakeUnit(); free || l.HasFreeInZones([]int{0}) || l.IsInSpace(rangeOf("10.0.0.1")) {
 		t.Errorf("TakeUnit = %v, %v", r, free)
 	}
 	l.RemoveFact(Key{SourceObject, "a"})
@@ -47,7 +47,7 @@ func TestPrefixPool(t *testing.T) {
 	if r, free := l.TakeUnit(); !free || r != rangeOf("10.0.0.0/28") {
 		t.Errorf("TakeUnit = %v, %v, want the last free prefix", r, free)
 	}
-	if l.HasFree() {
+	if l.HasFreeInZones([]int{0}) {
 		t.Error("nothing is left")
 	}
 	l.UndoTake(rangeOf("10.0.0.0/28"))

@@ -68,9 +68,6 @@ func (fs *freeSpace) IsInZones(r netipx.IPRange, zones []int) bool {
 	return true
 }
 
-// HasFree reports whether TakeUnit would find something.
-func (fs *freeSpace) HasFree() bool { return fs.HasFreeInZones([]int{0}) }
-
 // TakeBlock takes n contiguous addresses that are in no zone: at the start of the smallest free block that is large
 // enough, the lowest of those. The caller states it with AddFact. It returns false if no block is large enough, or if
 // the pool hands out prefixes.

@@ -166,11 +166,6 @@ func (r *Range) ContainsAll(cidrs []netip.Prefix) bool {
 	})
 }
 
-// OverlapsRange reports whether another range has addresses of this one.
-func (r *Range) OverlapsRange(other *Range) bool {
-	return r.OverlapsAny(other.cidrs[IPv4]) || r.OverlapsAny(other.cidrs[IPv6])
-}
-
 // NodePrefixLengths returns the prefix lengths of the CIDRs that a Node gets, by family; 0 means nothing of that
 // family.
 func (r *Range) NodePrefixLengths() [2]int { return r.nodePrefixLengths }

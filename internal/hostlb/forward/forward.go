@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -151,17 +150,6 @@ func (f *Forwarder) listenPort(ctx context.Context, p Port, t Target) (portListe
 	default:
 		return nil, fmt.Errorf("%s: %w", p, errors.ErrUnsupported)
 	}
-}
-
-// ListeningPorts returns the ports that are listened on.
-func (f *Forwarder) ListeningPorts() map[Port]bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	out := map[Port]bool{}
-	for p := range maps.Keys(f.ports) {
-		out[p] = true
-	}
-	return out
 }
 
 // roundRobinTarget is the target of a port, whose backends take turns.
