@@ -66,7 +66,7 @@ func (aj *addressJobs) resolveOrphan(ctx context.Context, p *grants.Pool, addr *
 		}
 	}
 	current := m.Addresses.Orphans[addr.Key()]
-	if current == nil || current.UID != addr.UID || (!m.Record.Holder && m.Base.Pool != nil) {
+	if current == nil || current.UID != addr.UID || (!m.Term.Holder && m.Base.Pool != nil) {
 		m.Unlock()
 		return false, nil
 	}

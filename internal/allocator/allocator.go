@@ -193,7 +193,7 @@ func (a *Allocator) FencePools(ctx context.Context, all []v1alpha1.Pool) {
 			}
 			m = p.Lock()
 			defer m.Unlock()
-			m.Record.SetFenced(term)
+			m.Term.SetFenced(term)
 			return nil
 		})
 	}
@@ -207,7 +207,7 @@ func (a *Allocator) ObservePool(obj v1alpha1.Pool) (pools.Key, bool) {
 	a.relations.publishDeclaration(obj) // all pools are known before the first one is reconciled, in any order
 	m := a.pools.lockPool(key)
 	defer m.Unlock()
-	return key, !m.Record.TakeoverChecked || m.Base.Pool == nil || term.IsNewerVersion(obj.GetResourceVersion(), m.Base.Pool.GetResourceVersion())
+	return key, !m.Term.TakeoverChecked || m.Base.Pool == nil || term.IsNewerVersion(obj.GetResourceVersion(), m.Base.Pool.GetResourceVersion())
 }
 
 // IsPoolReady reports whether a pool was checked for a takeover, or is another manager's.
@@ -218,7 +218,7 @@ func (a *Allocator) IsPoolReady(pool v1alpha1.Pool) bool {
 	}
 	m := a.pools.lockPool(key)
 	defer m.Unlock()
-	return m.Record.TakeoverChecked
+	return m.Term.TakeoverChecked
 }
 
 // ObserveObject feeds an object that was seen, and returns its pool. The bool reports whether that pool needs a

@@ -102,7 +102,7 @@ func TestArrivedPoolIsListedBeforeItOpens(t *testing.T) {
 			m := stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(o)))
 			m.Quarantine.ManagementCluster = "here"
 			m.SetBasePool(o)
-			m.Quarantine.Adopting, m.Record.Holder, m.Record.TakeoverChecked, m.Record.Term = true, true, true, 1
+			m.Quarantine.Adopting, m.Term.Holder, m.Term.TakeoverChecked, m.Term.Number = true, true, true, 1
 			m.Quarantine.RestoreQuarantine(noon, a.Quarantine)
 			check := func() error { return a.arrivals.checkArrival(t.Context(), grants.NewPool(m)) }
 			if err := check(); err != nil || lists.lists > 0 {

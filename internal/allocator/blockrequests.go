@@ -116,11 +116,11 @@ func (br *blockRequests) patchBlockFinalizers(ctx context.Context, p *grants.Poo
 // object of its name is used instead, if it is for this pool.
 func (br *blockRequests) createBlock(ctx context.Context, p *grants.Pool, r grants.BlockRequest) error {
 	m := p.Lock()
-	if !m.Record.Holder || m.Base.Pool == nil || m.Base.Pool.PoolSpec().Carve == nil {
+	if !m.Term.Holder || m.Base.Pool == nil || m.Base.Pool.PoolSpec().Carve == nil {
 		m.Unlock()
 		return nil
 	}
-	namespace, term := p.Key.Namespace, m.Record.CurrentTerm()
+	namespace, term := p.Key.Namespace, m.Term.CurrentTerm()
 	if namespace == "" {
 		namespace = br.BlockNamespace
 	}
@@ -154,7 +154,7 @@ func (br *blockRequests) createBlock(ctx context.Context, p *grants.Pool, r gran
 // blocks.
 func (br *blockRequests) refreshBlock(ctx context.Context, p *grants.Pool, b *grants.Block) error {
 	m := p.Lock()
-	term := m.Record.CurrentTerm()
+	term := m.Term.CurrentTerm()
 	m.Unlock()
 	live := grants.WithName(blockKind.NewObject(), b.Namespace, b.Name)
 	err := br.Live.Get(ctx, client.ObjectKeyFromObject(live), live)
@@ -189,11 +189,11 @@ func (br *blockRequests) verifyBlockReleasable(ctx context.Context, p *grants.Po
 	may := m.Base.Pool == nil // no manager opens a block of a pool that has ended
 	if err == nil && !pools.HasEnded(live) {
 		state := live.PoolStatus().Allocator
-		same := m.Base.Pool != nil && live.GetUID() == m.Base.Pool.GetUID() && state != nil && state.Holder == br.ManagerID && state.Term == m.Record.Term
+		same := m.Base.Pool != nil && live.GetUID() == m.Base.Pool.GetUID() && state != nil && state.Holder == br.ManagerID && state.Term == m.Term.Number
 		if !same {
-			m.Record.RequestRevalidation()
+			m.Term.RequestRevalidation()
 		}
-		may = same && m.Record.Holder && m.Record.Term == r.Term && !b.IsOpenInStatus(live.PoolStatus())
+		may = same && m.Term.Holder && m.Term.Number == r.Term && !b.IsOpenInStatus(live.PoolStatus())
 	}
 	may = may && m.Space.UsedInBlock(b) == 0
 	m.Unlock()

@@ -167,8 +167,8 @@ func TestVerifyBlockReleasable(t *testing.T) {
 			if err := a.requests.verifyBlockReleasable(t.Context(), grants.NewPool(p), r); (err == nil) != tt.may {
 				t.Errorf("%s: %v", tt.reason, err)
 			}
-			if loses := name == "AnotherHolder" || name == "AnotherTerm" || name == "StatusLost" || name == "AnotherPool"; p.Record.NeedsRevalidation != loses {
-				t.Errorf("the term is suspect: %v", p.Record.NeedsRevalidation)
+			if loses := name == "AnotherHolder" || name == "AnotherTerm" || name == "StatusLost" || name == "AnotherPool"; p.Term.NeedsRevalidation != loses {
+				t.Errorf("the term is suspect: %v", p.Term.NeedsRevalidation)
 			}
 		})
 	}

@@ -181,7 +181,7 @@ func TestPlanBlocks(t *testing.T) {
 			}
 			for _, o := range tt.blocks {
 				b := observeBlock(p, o)
-				p.Carved.VerifyBlock(b.UID, b.Name, p.Record.CurrentTerm())
+				p.Carved.VerifyBlock(b.UID, b.Name, p.Term.CurrentTerm())
 			}
 			a := New(Options{ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
 			p.Carved.ResetShortfall()
@@ -264,7 +264,7 @@ func TestStandbyDoesNotTakeOverForNoWork(t *testing.T) {
 				tt.here(p)
 			}
 			observeBlock(p, tt.block)
-			p.Record.Holder = false
+			p.Term.Holder = false
 			p.MayTakeOver(noon, false, time.Hour, admitAll, admitAll)
 			if may, _ := p.MayTakeOver(noon.Add(5*time.Second), false, time.Hour, admitAll, admitAll); may != tt.may {
 				t.Errorf("it takes over: %v", may)
@@ -281,7 +281,7 @@ func TestEachEndOfAPoolCounts(t *testing.T) {
 	base := p.Base.Pool
 	p.ClearBasePool()
 	p.Growth.DueBlockRequests(noon, time.Minute)
-	p.Record.Holder = false
+	p.Term.Holder = false
 	p.SetBasePool(base) // created again, and served by another manager
 	p.ClearBasePool()
 	if out, _ := p.Growth.DueBlockRequests(noon.Add(time.Hour), time.Minute); len(out) > 0 {
@@ -358,7 +358,7 @@ func TestMovedBlockIsNotReleased(t *testing.T) {
 func TestVerifiedBlocksEndWithTerm(t *testing.T) {
 	p := newChildPool(t)
 	b := observeBlock(p, newBlock("pool-1", firstBlock))
-	p.Carved.VerifyBlock(b.UID, b.Name, p.Record.CurrentTerm())
+	p.Carved.VerifyBlock(b.UID, b.Name, p.Term.CurrentTerm())
 	p.RebuildLedger(&grants.ListedObjects{})
 	p.Growth.PlanBlocks(noon, time.Minute)
 	if diff := cmp.Diff(carve.Decision{Verify: []string{"pool-1"}}, p.Carved.Decision); diff != "" {
@@ -373,7 +373,7 @@ func TestStandbyKnowsShortfall(t *testing.T) {
 	observeBlock(p, newBlock("pool-1", withBlockAddresses("10.0.0.4/32", "10.0.0.4", "10.0.0.4")))
 	observeAddress(p, "a", "10.0.0.4", "uid-a")
 	waits := observeClaim(p, "b", 1)
-	p.Record.Holder, p.Record.Term = false, 0
+	p.Term.Holder, p.Term.Number = false, 0
 	p.Planner.PlanGrants(noon, 0, admitAll)
 	waits.Status = &grants.PublishedStatus{Refusal: *grants.PoolNotReady("it is on its way")}
 	may, wait := p.MayTakeOver(noon, false, time.Hour, admitAll, admitAll)
@@ -523,7 +523,7 @@ func TestGlobalChildIsNoTenant(t *testing.T) {
 	m := a.pools.lockPool(key)
 	defer m.Unlock()
 	m.SetBasePool(site)
-	m.Record.Holder = true
+	m.Term.Holder = true
 	m.RebuildLedger(&grants.ListedObjects{})
 	for _, name := range []string{"a", "b"} {
 		child := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Generation: 1}}

@@ -41,7 +41,7 @@ const (
 // fail.
 func (cj *claimantJobs) serveClaimant(ctx context.Context, p *grants.Pool, c grants.Claimant) error {
 	err := cj.runSteps(ctx, p, c, func(m *grants.PoolState, c *grants.Claimant, t *grants.Attempt) (grants.Step, bool) {
-		if !m.Record.Holder || m.Base.Pool == nil || c.Deleting {
+		if !m.Term.Holder || m.Base.Pool == nil || c.Deleting {
 			return grants.Step{}, false
 		}
 		g := m.Grants.ByClaimant[c.Owner.UID]
@@ -89,7 +89,7 @@ func (cj *claimantJobs) mayBeTransient(p *grants.Pool, c grants.Claimant, err er
 // releaseClaimant releases what a deleted claimant has. Where the pool exists, only its holder does (R6).
 func (cj *claimantJobs) releaseClaimant(ctx context.Context, p *grants.Pool, c grants.Claimant) error {
 	return cj.runSteps(ctx, p, c, func(m *grants.PoolState, c *grants.Claimant, t *grants.Attempt) (grants.Step, bool) {
-		if !m.Record.Holder && m.Base.Pool != nil {
+		if !m.Term.Holder && m.Base.Pool != nil {
 			return grants.Step{}, false
 		}
 		if m.Cooling.NeedsCooling(m.Inventory.ReleaseFor(c), t.Now) {
@@ -110,7 +110,7 @@ func (cj *claimantJobs) finishClaimantMove(ctx context.Context, p *grants.Pool, 
 		return nil
 	}
 	return cj.runSteps(ctx, p, c, func(m *grants.PoolState, c *grants.Claimant, _ *grants.Attempt) (grants.Step, bool) {
-		if (!m.Record.Holder && m.Base.Pool != nil) || !m.Moves.CanFinishMove(c) {
+		if (!m.Term.Holder && m.Base.Pool != nil) || !m.Moves.CanFinishMove(c) {
 			return grants.Step{}, false
 		}
 		return grants.FinishMoveStep(c), true

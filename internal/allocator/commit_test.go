@@ -146,8 +146,8 @@ func TestCommit(t *testing.T) {
 			if g := p.Grants.ByClaimant[c.Owner.UID]; (g != nil && g.Committed) != tt.commit || (g != nil && g.Confirmed != tt.gone) {
 				t.Errorf("%s: grant %+v", tt.reason, g)
 			}
-			if again := p.Record.PendingCommit != nil; again != tt.again || p.Record.Holder != tt.holds {
-				t.Errorf("%s: the commit stays: %v; the term goes on: %v", tt.reason, again, p.Record.Holder)
+			if again := p.Term.PendingCommit != nil; again != tt.again || p.Term.Holder != tt.holds {
+				t.Errorf("%s: the commit stays: %v; the term goes on: %v", tt.reason, again, p.Term.Holder)
 			}
 			if tt.api.writes != 1 {
 				t.Errorf("%s: written %d times; nothing is applied again before it is known what became of it (R3)", tt.reason, tt.api.writes)

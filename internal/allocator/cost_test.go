@@ -211,7 +211,7 @@ func newLargePool(change func(*v1alpha1.NetworkPool)) *grants.PoolState {
 		change(o)
 	}
 	m := grants.NewPoolState(testKey, claimantKinds, grants.NewQuota(func(pools.Key) {}))
-	m.Record.Holder, m.Record.TakeoverChecked, m.Record.Term = true, true, 3
+	m.Term.Holder, m.Term.TakeoverChecked, m.Term.Number = true, true, 3
 	m.SetBasePool(o)
 	m.LoadCoolingAndHeld(o.PoolStatus())
 	return m

@@ -59,7 +59,7 @@ func TestFailingNamespacesLeaveRoom(t *testing.T) { // W31
 				key := pools.KeyForPool(o)
 				p := stateOfPool(a.pools.getOrCreatePool(key))
 				p.SetBasePool(o)
-				p.Record.Holder, p.Record.TakeoverChecked = true, true
+				p.Term.Holder, p.Term.TakeoverChecked = true, true
 				add := func(ns string, i int, at time.Time) *ipamv1.IPAddressClaim {
 					c := &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{
 						Namespace: ns, Name: fmt.Sprint("claim-", i), UID: types.UID(fmt.Sprint(ns, "/", i)), ResourceVersion: api.next(), CreationTimestamp: metav1.NewTime(at),

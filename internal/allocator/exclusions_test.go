@@ -452,7 +452,7 @@ func TestRangesKeptByEditedPoolAreExcluded(t *testing.T) {
 			}
 			p, y := stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(older))), stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(tc.was)))
 			if !tc.inFlight {
-				y.Record.Holder = true
+				y.Term.Holder = true
 				observeAddress(y, "kept", "10.0.0.1", "uid-kept")
 			}
 			check := func(when string, want []string) {
@@ -489,7 +489,7 @@ func TestExclusionUsesOneSpecThroughout(t *testing.T) {
 	see := func(o *v1alpha1.NetworkPool) *grants.PoolState {
 		a.relations.publishDeclaration(o)
 		m := stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(o)))
-		m.Record.Holder = true
+		m.Term.Holder = true
 		m.SetBasePool(o)
 		return m
 	}

@@ -107,7 +107,7 @@ func TestBlockInOtherNamespaceEnds(t *testing.T) {
 			obj.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "me", Term: 1}
 			m := a.pools.lockPool(key)
 			m.SetBasePool(obj)
-			m.Record.Holder, m.Record.Term = true, 1
+			m.Term.Holder, m.Term.Number = true, 1
 			m.RebuildLedger(&grants.ListedObjects{})
 			if tt.used {
 				observeAddress(m, "a", "10.0.0.5", "uid-a")
@@ -162,7 +162,7 @@ func TestTenantCannotBlockGlobalPoolDeletion(t *testing.T) {
 			obj.Spec.NetworkPoolSpec = spec
 			m := a.pools.lockPool(key)
 			m.SetBasePool(obj)
-			m.Record.Holder = true
+			m.Term.Holder = true
 			m.RebuildLedger(&grants.ListedObjects{})
 			m.Unlock()
 			if gone, err := a.metadata.reconcilePoolMetadata(t.Context(), a.pools.getOrCreatePool(key)); !gone || err != nil || api.n == 0 {
@@ -181,7 +181,7 @@ func TestPlainPoolWaitsForNoBlock(t *testing.T) {
 	obj.DeletionTimestamp, obj.Finalizers = ptr.To(metav1.NewTime(noon)), []string{v1alpha1.PoolFinalizer}
 	m := a.pools.lockPool(testKey)
 	m.SetBasePool(obj)
-	m.Record.Holder = true
+	m.Term.Holder = true
 	m.RebuildLedger(&grants.ListedObjects{})
 	observeBlock(m, o)
 	m.Unlock()
@@ -244,7 +244,7 @@ func TestRefusedRequestInOtherNamespaceWaits(t *testing.T) {
 	obj.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "me", Term: 1}
 	m := a.pools.lockPool(key)
 	m.SetBasePool(obj)
-	m.Record.Holder, m.Record.Term = true, 1
+	m.Term.Holder, m.Term.Number = true, 1
 	m.RebuildLedger(&grants.ListedObjects{})
 	m.Unlock()
 	observe := func(version string) {

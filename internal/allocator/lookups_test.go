@@ -50,7 +50,7 @@ func TestHangingLookupsDoNotBlockReconcile(t *testing.T) {
 		key := pools.KeyForPool(o)
 		p := stateOfPool(a.pools.getOrCreatePool(key))
 		p.SetBasePool(o)
-		p.Record.Holder, p.Record.TakeoverChecked = true, true
+		p.Term.Holder, p.Term.TakeoverChecked = true, true
 		add := func(name string, second int, change ...func(*ipamv1.IPAddressClaim)) {
 			c := newClaim(name, second, change...)
 			c.Spec.PoolRef, c.ResourceVersion = key.PoolReference(), api.next()

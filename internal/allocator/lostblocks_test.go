@@ -218,7 +218,7 @@ func TestRecordsInOtherNamespaceEndOneByOne(t *testing.T) {
 	m := a.pools.lockPool(key)
 	defer m.Unlock()
 	m.SetBasePool(obj)
-	m.Record.Holder = true
+	m.Term.Holder = true
 	m.RebuildLedger(&grants.ListedObjects{})
 	for _, name := range []string{"pool-1", "pool-2", "pool-3"} {
 		o := newBlock(name, deleted, func(o *v1alpha1.IPAllocation) {

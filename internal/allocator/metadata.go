@@ -43,7 +43,7 @@ func (pm *poolMetadata) reconcilePoolMetadata(ctx context.Context, p *grants.Poo
 	used := deleting && !moved && (m.Space.Ledger.Counts().Owners > 0 || len(m.Grants.ByClaimant) > 0 || m.Carved.HasBlocks())
 	mark := !deleting && m.Quarantine.NeedsManagementClusterMark(base)
 	mayName := !deleting && !m.Quarantine.IsArriving()
-	undone := now.Before(m.Record.AddFinalizerAfter)
+	undone := now.Before(m.Term.AddFinalizerAfter)
 	m.Unlock()
 	var names string
 	if mayName {
@@ -100,7 +100,7 @@ func (pm *poolMetadata) reconcilePoolMetadata(ctx context.Context, p *grants.Poo
 	defer m.Unlock()
 	m.SetBasePool(next)
 	if !deleting && !controllerutil.ContainsFinalizer(next, v1alpha1.PoolFinalizer) {
-		m.Record.PostponeFinalizer(now.Add(term.MaxRetryPause))
+		m.Term.PostponeFinalizer(now.Add(term.MaxRetryPause))
 		undone := &grants.WriteRevertedError{ObjectName: p.Key.String()}
 		pm.Recorder.Eventf(next, nil, corev1.EventTypeWarning, "WriteUndone", "Allocate", "%s", undone.Error())
 	}

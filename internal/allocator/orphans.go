@@ -43,7 +43,7 @@ func (sw *ownerSweeper) sweepOrphans(ctx context.Context, p *grants.Pool, now ti
 		m.Owners.RequestSweep()
 		return 0
 	}
-	if !m.Record.Holder || now.Before(m.Owners.NextSweep) {
+	if !m.Term.Holder || now.Before(m.Owners.NextSweep) {
 		return max(0, m.Owners.NextSweep.Sub(now))
 	}
 	every := min(orphanSweepInterval, sw.OrphanGrace)

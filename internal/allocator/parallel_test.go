@@ -112,7 +112,7 @@ func BenchmarkPools(b *testing.B) {
 		woken.Store(key, wake)
 		p := stateOfPool(a.pools.getOrCreatePool(key))
 		p.SetBasePool(obj)
-		p.Record.Holder, p.Record.TakeoverChecked = true, true
+		p.Term.Holder, p.Term.TakeoverChecked = true, true
 		obj.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "bench"}
 		n := 0
 		serve := func() {

@@ -65,7 +65,7 @@ func TestPauseIsReportedOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := New(Options{WatchFilter: c.filter})
 			p := newTestPool(t, "10.0.0.1-10.0.0.9")
-			p.Record.Holder = !c.follows
+			p.Term.Holder = !c.follows
 			changes := []func(*ipamv1.IPAddressClaim){func(c *ipamv1.IPAddressClaim) { setPausedAnnotation(c) }}
 			if c.published {
 				changes = append(changes, withPausedCondition)

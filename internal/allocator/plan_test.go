@@ -39,7 +39,7 @@ func newTestPool(t *testing.T, addresses string, change ...func(*v1alpha1.Networ
 		f(obj)
 	}
 	p := grants.NewPoolState(testKey, claimantKinds, grants.NewQuota(func(pools.Key) {}))
-	p.Record.Holder, p.Record.TakeoverChecked, p.Record.Term = true, true, 3
+	p.Term.Holder, p.Term.TakeoverChecked, p.Term.Number = true, true, 3
 	p.SetBasePool(obj)
 	p.LoadCoolingAndHeld(obj.PoolStatus())
 	return p
@@ -347,76 +347,76 @@ func TestMayTakeOver(t *testing.T) {
 		reason  string
 	}{
 		"no record":    {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) { o.Status.Allocator = nil }}, may: true, reason: "it has no holder"},
-		"first turn":   {pool: func(p *grants.PoolState) { p.Record.TakeoverChecked = false }, may: true, reason: "what is there must be known"},
+		"first turn":   {pool: func(p *grants.PoolState) { p.Term.TakeoverChecked = false }, may: true, reason: "what is there must be known"},
 		"elected":      {elected: true, may: true, reason: "a leader need not wait"},
-		"backing off":  {elected: true, pool: func(p *grants.PoolState) { p.Record.Takeover.NotBefore = noon.Add(time.Second) }, wait: time.Second, reason: "even a leader"},
-		"elected lost": {elected: true, pool: func(p *grants.PoolState) { p.Record.Takeover.Backoff = time.Second }, reason: "there are two leaders: work decides"},
+		"backing off":  {elected: true, pool: func(p *grants.PoolState) { p.Term.Takeover.NotBefore = noon.Add(time.Second) }, wait: time.Second, reason: "even a leader"},
+		"elected lost": {elected: true, pool: func(p *grants.PoolState) { p.Term.Takeover.Backoff = time.Second }, reason: "there are two leaders: work decides"},
 		"nothing":      {reason: "another holder, no work"},
 		"new work":     {pool: func(p *grants.PoolState) { observeClaim(p, "a", 0) }, wait: term.TakeoverDelay, reason: "the holder has time to do it"},
 		"old work": {pool: func(p *grants.PoolState) {
 			observeClaim(p, "a", 0)
-			p.Record.WorkPendingSince = noon.Add(-term.TakeoverDelay)
+			p.Term.WorkPendingSince = noon.Add(-term.TakeoverDelay)
 		}, may: true, reason: "the holder does nothing"},
 		"old work, live holder": {pool: func(p *grants.PoolState) {
 			observeClaim(p, "a", 0)
-			p.Record.WorkPendingSince, p.Record.ChangedAt = noon.Add(-time.Hour), noon.Add(-time.Second)
+			p.Term.WorkPendingSince, p.Term.ChangedAt = noon.Add(-time.Hour), noon.Add(-time.Second)
 		}, wait: term.TakeoverDelay - time.Second, reason: "the holder writes"},
 		"a write that failed": {pool: func(p *grants.PoolState) {
 			observeClaim(p, "a", 0).Status = &grants.PublishedStatus{Refusal: failed}
-			p.Record.WorkPendingSince = noon.Add(-term.TakeoverDelay)
+			p.Term.WorkPendingSince = noon.Add(-term.TakeoverDelay)
 		}, wait: 10*time.Minute - term.TakeoverDelay, reason: "a live holder has tried it, and tries again"},
 		"a write that failed, long ago": {pool: func(p *grants.PoolState) {
 			observeClaim(p, "a", 0).Status = &grants.PublishedStatus{Refusal: failed}
-			p.Record.WorkPendingSince = noon.Add(-10 * time.Minute)
+			p.Term.WorkPendingSince = noon.Add(-10 * time.Minute)
 		}, may: true, reason: "the holder that tried it is dead"},
 		"a write that failed, of a grant": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {
 			o.Status.Allocator.InFlight = []v1alpha1.Grant{{UID: "uid-a"}}
 		}}, pool: func(p *grants.PoolState) {
 			observeClaim(p, "a", 0).Status = &grants.PublishedStatus{Refusal: failed}
-			p.Record.WorkPendingSince = noon.Add(-term.TakeoverDelay)
+			p.Term.WorkPendingSince = noon.Add(-term.TakeoverDelay)
 		}, wait: 10*time.Minute - term.TakeoverDelay, reason: "as above"},
 		"a full pool": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) { o.Spec.Addresses = []string{"10.0.0.1"} }}, pool: func(p *grants.PoolState) {
 			observeClaim(p, "a", 0).Status = &grants.PublishedStatus{Refusal: grants.Refusal{Reason: "r", Message: "so"}}
 			observeAddress(p, "b", "10.0.0.1", "uid-b")
-			p.Record.WorkPendingSince = noon.Add(-time.Hour)
+			p.Term.WorkPendingSince = noon.Add(-time.Hour)
 		}, reason: "claims with a condition that they wait are no work"},
 		"a full pool, and its claim": {pool: func(p *grants.PoolState) {
 			observeClaim(p, "b", 0, withRecordedAddress("10.0.0.1")).Status = &grants.PublishedStatus{Refusal: grants.Refusal{Reason: "r", Message: "so"}}
-			p.Record.WorkPendingSince = noon.Add(-time.Hour)
+			p.Term.WorkPendingSince = noon.Add(-time.Hour)
 		}, may: true, reason: "a claim that could have its own again"},
 		"a request for what is held": {pool: func(p *grants.PoolState) {
 			observeClaim(p, "a", 0, withRequestedAddress("10.0.0.1")).Status = &grants.PublishedStatus{Refusal: grants.Refusal{Reason: "r", Message: "so"}}
 			observeAddress(p, "b", "10.0.0.1", "uid-b")
-			p.Record.WorkPendingSince = noon.Add(-time.Hour)
+			p.Term.WorkPendingSince = noon.Add(-time.Hour)
 		}, reason: "free addresses are of no use to it: two managers must not take turns over it"},
 		"a block that fits nowhere": {pool: func(p *grants.PoolState) {
 			observeAllocation(p, "x", 10).Status = &grants.PublishedStatus{Refusal: grants.Refusal{Reason: "r", Message: "so"}}
-			p.Record.WorkPendingSince = noon.Add(-time.Hour)
+			p.Term.WorkPendingSince = noon.Add(-time.Hour)
 		}, reason: "as above"},
 		"a block that fits": {pool: func(p *grants.PoolState) {
 			observeAllocation(p, "x", 9).Status = &grants.PublishedStatus{Refusal: grants.Refusal{Reason: "r", Message: "so"}}
-			p.Record.WorkPendingSince = noon.Add(-time.Hour)
+			p.Term.WorkPendingSince = noon.Add(-time.Hour)
 		}, may: true, reason: "there is room for it by now"},
 		"a count that no object explains": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) { o.Status.AllocationCount = 1 }}, pool: func(p *grants.PoolState) {
-			p.Record.WorkPendingSince = noon.Add(-term.TakeoverDelay)
+			p.Term.WorkPendingSince = noon.Add(-term.TakeoverDelay)
 		}, wait: time.Minute - term.TakeoverDelay, reason: "a live holder publishes counts later than the rest"},
 		"a count that no object explains, for long": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) { o.Status.AllocationCount = 1 }}, pool: func(p *grants.PoolState) {
-			p.Record.WorkPendingSince = noon.Add(-time.Minute)
+			p.Term.WorkPendingSince = noon.Add(-time.Minute)
 		}, may: true, reason: "the holder died after it released the address"},
 		"a count with grants in flight": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {
 			o.Status.AllocationCount, o.Status.Allocator.InFlight = 1, []v1alpha1.Grant{{UID: "uid-a"}}
 		}}, pool: func(p *grants.PoolState) {
 			observeClaim(p, "a", 0).Status = &grants.PublishedStatus{Refusal: failed}
-			p.Record.WorkPendingSince = noon.Add(-time.Minute)
+			p.Term.WorkPendingSince = noon.Add(-time.Minute)
 		}, wait: 9 * time.Minute, reason: "the holder counts what it has granted"},
 		"in flight": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {
 			o.Status.Allocator.InFlight = []v1alpha1.Grant{{UID: "x"}}
-		}}, pool: func(p *grants.PoolState) { p.Record.WorkPendingSince = noon.Add(-term.TakeoverDelay) }, may: true, reason: "a grant that no manager finishes"},
+		}}, pool: func(p *grants.PoolState) { p.Term.WorkPendingSince = noon.Add(-term.TakeoverDelay) }, may: true, reason: "a grant that no manager finishes"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			p := newTestPool(t, "10.0.0.1-10.0.0.9", append([]func(*v1alpha1.NetworkPool){other}, tt.change...)...)
-			p.Record.Holder = false
+			p.Term.Holder = false
 			if tt.pool != nil {
 				tt.pool(p)
 			}
@@ -436,22 +436,22 @@ func TestLoseTerm(t *testing.T) {
 	p.Planner.PlanGrants(noon, 9, admitAll)
 	for i, want := range []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond} {
 		p.LoseTerm(noon)
-		if wait := p.Record.Takeover.NotBefore.Sub(noon); p.Record.Takeover.Backoff != want || wait < want || wait > 3*want {
-			t.Errorf("turn %d: backs off %v and waits %v", i, p.Record.Takeover.Backoff, wait)
+		if wait := p.Term.Takeover.NotBefore.Sub(noon); p.Term.Takeover.Backoff != want || wait < want || wait > 3*want {
+			t.Errorf("turn %d: backs off %v and waits %v", i, p.Term.Takeover.Backoff, wait)
 		}
 	}
-	p.Record.ListDuration = time.Second
-	if p.LoseTerm(noon); p.Record.Takeover.Backoff != time.Second {
-		t.Errorf("backs off %v after a list of a second", p.Record.Takeover.Backoff)
+	p.Term.ListDuration = time.Second
+	if p.LoseTerm(noon); p.Term.Takeover.Backoff != time.Second {
+		t.Errorf("backs off %v after a list of a second", p.Term.Takeover.Backoff)
 	}
 	for range 9 {
 		p.LoseTerm(noon)
 	}
-	if p.Record.Takeover.Backoff != time.Minute {
-		t.Errorf("backs off %v at last", p.Record.Takeover.Backoff)
+	if p.Term.Takeover.Backoff != time.Minute {
+		t.Errorf("backs off %v at last", p.Term.Takeover.Backoff)
 	}
-	if p.Record.Holder || len(p.Grants.ByClaimant) > 0 || !p.Space.Ledger.HasFreeInZones([]int{0}) {
-		t.Errorf("it still believes in its grants: holder %v, %d grants, %+v", p.Record.Holder, len(p.Grants.ByClaimant), p.Space.Ledger.Counts())
+	if p.Term.Holder || len(p.Grants.ByClaimant) > 0 || !p.Space.Ledger.HasFreeInZones([]int{0}) {
+		t.Errorf("it still believes in its grants: holder %v, %d grants, %+v", p.Term.Holder, len(p.Grants.ByClaimant), p.Space.Ledger.Counts())
 	}
 	if _, waits := p.Queues.Waiting.Get(c); !waits {
 		t.Error("the claim does not wait for a new grant")

@@ -51,7 +51,7 @@ func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.
 	}
 	m.Quotas.SetLimit(a.lookups.newQuotaLimits(ctx))
 	m.Quarantine.SetManagementCluster(a.ManagementCluster)
-	unanswered := m.Record.PendingCommit != nil
+	unanswered := m.Term.PendingCommit != nil
 	m.Unlock()
 	if unanswered {
 		if err := a.status.sendCommit(ctx, p); err != nil {
@@ -59,10 +59,10 @@ func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.
 		}
 	}
 	m = p.Lock()
-	if m.Record.TakeRevalidation() {
+	if m.Term.TakeRevalidation() {
 		a.status.loseTerm(m)
 	}
-	holder := m.Record.Holder
+	holder := m.Term.Holder
 	base := m.Base.Pool
 	m.Unlock()
 	a.relations.publishDeclaration(base) // whichever manager holds it
@@ -124,7 +124,7 @@ func (a *Allocator) handleTakeOverFailure(ctx context.Context, p *grants.Pool, n
 		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
 	}
 	a.status.loseTerm(m)
-	return reconcile.Result{RequeueAfter: m.Record.Takeover.Backoff}, nil
+	return reconcile.Result{RequeueAfter: m.Term.Takeover.Backoff}, nil
 }
 
 // handlePoolWriteFailure ends a reconcile in which the pool itself could not be written. Where the API server refuses
@@ -135,7 +135,7 @@ func (a *Allocator) handlePoolWriteFailure(ctx context.Context, p *grants.Pool, 
 		return reconcile.Result{}, err
 	}
 	m := p.Lock()
-	m.Record.RecordWriteRefusal(err, now)
+	m.Term.RecordWriteRefusal(err, now)
 	m.Unlock()
 	a.reports.recordPoolRefusedEvent(p)
 	return reconcile.Result{RequeueAfter: a.refuseAllWaiting(ctx, p, now)}, nil
@@ -146,7 +146,7 @@ func (a *Allocator) handlePoolWriteFailure(ctx context.Context, p *grants.Pool, 
 func (a *Allocator) isPoolWriteRefused(p *grants.Pool, now time.Time) bool {
 	m := p.Lock()
 	defer m.Unlock()
-	return m.Record.IsWriteRefused(now) && (!m.Record.Holder || !controllerutil.ContainsFinalizer(m.Base.Pool, v1alpha1.PoolFinalizer))
+	return m.Term.IsWriteRefused(now) && (!m.Term.Holder || !controllerutil.ContainsFinalizer(m.Base.Pool, v1alpha1.PoolFinalizer))
 }
 
 // refuseAllWaiting writes to the waiting claims that the pool cannot be written, and returns the delay until the next
@@ -184,7 +184,7 @@ func (a *Allocator) resultForError(p *grants.Pool, err error) (reconcile.Result,
 // if nothing happens before.
 func (a *Allocator) reconcileBatch(ctx context.Context, p *grants.Pool, now time.Time) (time.Duration, error) {
 	m := p.Lock()
-	mustWait := now.Before(m.Record.CommitAfter)
+	mustWait := now.Before(m.Term.CommitAfter)
 	if !mustWait {
 		m.Held.ReleaseHeldRanges()
 	}
@@ -203,7 +203,7 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *grants.Pool, now time
 	freed := m.Queues.HasBlockingGrant()
 	next := m.PrepareCommit(now)
 	differs, urgent := next.HasChanges(m.Base.Pool)
-	due := granted > 0 || cooled || freed || m.Grants.HasStaleGrants(now) || urgent || (differs && now.Sub(m.Record.LastCommitAt) >= confirmCommitDelay)
+	due := granted > 0 || cooled || freed || m.Grants.HasStaleGrants(now) || urgent || (differs && now.Sub(m.Term.LastCommitAt) >= confirmCommitDelay)
 	m.Unlock()
 
 	reopened, committed := false, due && !mustWait
@@ -242,7 +242,7 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *grants.Pool, now time
 // planBatch grants to the waiting claims, unless nothing can be committed now, or enough is being written. It returns
 // how many claims were granted something, and why others were not.
 func (a *Allocator) planBatch(m *grants.PoolState, now time.Time, admission grants.AdmissionFunc) (granted int, refused map[*grants.Claimant]*grants.Refusal) {
-	if m.Record.IsWriteRefused(now) {
+	if m.Term.IsWriteRefused(now) {
 		return 0, m.Planner.RefusalsForPending(now, admission)
 	}
 	working, room := m.Grants.ActiveGrantCount(), min(maxGrantsPerCommit, grants.MaxInFlightGrants-m.Grants.UnconfirmedGrantCount())
@@ -261,7 +261,7 @@ func (a *Allocator) planBatch(m *grants.PoolState, now time.Time, admission gran
 func (a *Allocator) dispatchJobs(ctx context.Context, p *grants.Pool, now time.Time, admission grants.AdmissionFunc) (time.Duration, error) {
 	m := p.Lock()
 	todo, wait := m.ListDueWrites(now, grants.MaxJobs-m.Queues.ActiveJobs, a.OrphanGrace, admission, a.admission.newReleaseAdmissionFunc(ctx, m))
-	base, holder := m.Base.Pool, m.Record.Holder
+	base, holder := m.Base.Pool, m.Term.Holder
 	var moves grants.UnfinishedMoves
 	if holder || base == nil {
 		room := grants.MaxJobs - m.Queues.ActiveJobs - len(todo.ServeClaimants) - len(todo.ReleaseClaimants) - len(todo.ResolveOrphans)

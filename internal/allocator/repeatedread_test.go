@@ -36,7 +36,7 @@ func TestRepeatedReadIsNoRevertedWrite(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.4")
 	c := observeClaim(p, "a", 0)
 	live := p.Base.Pool.DeepCopyObject().(*v1alpha1.NetworkPool)
-	live.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "me", Term: p.Record.Term}
+	live.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "me", Term: p.Term.Number}
 	a := New(Options{Live: readAPI{pool: live, claim: newClaim("a", 0)}, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
 	asks := 0
 	err := a.jobs.runSteps(t.Context(), grants.NewPool(p), *c, func(*grants.PoolState, *grants.Claimant, *grants.Attempt) (grants.Step, bool) {

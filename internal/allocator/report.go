@@ -95,7 +95,7 @@ func (rp *poolReporter) reportBlocks(pool, old v1alpha1.Pool, labels []string) {
 // recordPoolRefusedEvent records an event that a pool cannot be written.
 func (rp *poolReporter) recordPoolRefusedEvent(p *grants.Pool) {
 	m := p.Lock()
-	base, refusal := m.Base.Pool, m.Record.WriteRefusal
+	base, refusal := m.Base.Pool, m.Term.WriteRefusal
 	m.Unlock()
 	rp.Recorder.Eventf(base, nil, corev1.EventTypeWarning, "PoolStatusRefused", "Allocate", "%s", refusal.Message)
 }

@@ -388,14 +388,14 @@ func TestReleasesWaitForRoom(t *testing.T) {
 	}
 	// Another manager, which would have as little room, ignores the pool until a rest ends.
 	p.Status.FillStatus(p.Base.Pool, noon)
-	p.Record.TakeoverChecked, p.Record.WorkPendingSince, p.Record.ChangedAt = true, noon, noon
+	p.Term.TakeoverChecked, p.Term.WorkPendingSince, p.Term.ChangedAt = true, noon, noon
 	p.Queues.RetryOverflow()
 	wait, after := p.Base.Pool.PoolStatus().Cooling[0].Until.Sub(noon), noon.Add(2*term.TakeoverDelay)
 	if may, d := p.MayTakeOver(after, false, time.Hour, admitAll, admitAll); may || d != wait-2*term.TakeoverDelay {
 		t.Errorf("takes over: %v, looks again after %v", may, d)
 	}
 	after = noon.Add(wait + 2*term.TakeoverDelay)
-	p.Record.WorkPendingSince = noon
+	p.Term.WorkPendingSince = noon
 	if may, _ := p.MayTakeOver(after, false, time.Hour, admitAll, admitAll); !may {
 		t.Error("no manager takes over, though there is room")
 	}

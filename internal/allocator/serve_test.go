@@ -143,7 +143,7 @@ func TestServeLeaves(t *testing.T) {
 			p := newTestPool(t, "10.0.0.1-10.0.0.4")
 			c := tc.as(p)
 			underWay := &grants.PendingCommit{}
-			p.Record.PendingCommit = underWay
+			p.Term.PendingCommit = underWay
 			api := &writeRecorder{claim: newClaim("a", 0, version("5"))}
 			if tc.live != nil {
 				tc.live(api.claim)
@@ -155,8 +155,8 @@ func TestServeLeaves(t *testing.T) {
 			if len(api.recorded) > 0 {
 				t.Errorf("it wrote %v", api.recorded)
 			}
-			if p.Record.NeedsRevalidation != tc.termSuspect || p.Record.PendingCommit != underWay || !p.Record.Holder {
-				t.Errorf("termSuspect %v, holder %v, the commit that is under way: %v", p.Record.NeedsRevalidation, p.Record.Holder, p.Record.PendingCommit)
+			if p.Term.NeedsRevalidation != tc.termSuspect || p.Term.PendingCommit != underWay || !p.Term.Holder {
+				t.Errorf("termSuspect %v, holder %v, the commit that is under way: %v", p.Term.NeedsRevalidation, p.Term.Holder, p.Term.PendingCommit)
 			}
 		})
 	}

@@ -225,16 +225,16 @@ func TestRefusedCommit(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if api.writes != 1 || p.Record.PendingCommit != nil || len(p.Grants.ByClaimant) > 0 {
-		t.Errorf("it was sent %d times; attempt %v, %d grants", api.writes, p.Record.PendingCommit, len(p.Grants.ByClaimant))
+	if api.writes != 1 || p.Term.PendingCommit != nil || len(p.Grants.ByClaimant) > 0 {
+		t.Errorf("it was sent %d times; attempt %v, %d grants", api.writes, p.Term.PendingCommit, len(p.Grants.ByClaimant))
 	}
-	if p.Record.WriteRefusal == nil || !strings.Contains(p.Record.WriteRefusal.Message, "a policy says no") {
-		t.Errorf("the refusals of claims are %v", p.Record.WriteRefusal)
+	if p.Term.WriteRefusal == nil || !strings.Contains(p.Term.WriteRefusal.Message, "a policy says no") {
+		t.Errorf("the refusals of claims are %v", p.Term.WriteRefusal)
 	}
 	clock.Step(term.MaxRetryPause)
 	api.err = nil
-	if _, err := a.Reconcile(t.Context(), testKey, p.Base.Pool); err != nil || api.writes != 2 || p.Record.WriteRefusal != nil {
-		t.Errorf("it does not recover: %v, %d writes, %v", err, api.writes, p.Record.WriteRefusal)
+	if _, err := a.Reconcile(t.Context(), testKey, p.Base.Pool); err != nil || api.writes != 2 || p.Term.WriteRefusal != nil {
+		t.Errorf("it does not recover: %v, %d writes, %v", err, api.writes, p.Term.WriteRefusal)
 	}
 }
 
@@ -477,9 +477,9 @@ func TestOutdatedPoolIsWork(t *testing.T) {
 		"AnOlderPool": {change: func(p *grants.PoolState) { p.Overlap.YieldPending = true }, want: true},
 	} {
 		p := newTestPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Status.Allocator.Holder = "gone" })
-		p.Record.Holder = false
+		p.Term.Holder = false
 		tc.change(p)
-		p.Record.WorkPendingSince = noon.Add(-time.Hour)
+		p.Term.WorkPendingSince = noon.Add(-time.Hour)
 		if may, _ := p.MayTakeOver(noon, false, time.Hour, admitAll, admitAll); may != tc.want {
 			t.Errorf("%s: may take over %v", name, may)
 		}

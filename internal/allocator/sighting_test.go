@@ -75,7 +75,7 @@ func TestUnseenClusterIsNotGone(t *testing.T) {
 			a, api := newAllocatorWithCluster(tt.cluster)
 			a.queue.workers = workers.New[pools.Key](0) // jobs are counted, not run
 			p := newTestPool(t, "10.0.0.1-10.0.0.9")
-			p.Record.Holder = true
+			p.Term.Holder = true
 			c := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, tt.published))
 			a.owners.sweepOrphans(t.Context(), grants.NewPool(p), noon)
 			if p.Queues.ActiveJobs != tt.jobs || len(api.fences) > 0 {
@@ -146,7 +146,7 @@ func TestAwaitedClusterIsLookedUpWhenItAppears(t *testing.T) {
 	a, api := newAllocatorWithCluster(noCluster)
 	p := stateOfPool(a.pools.getOrCreatePool(testKey))
 	was := newTestPool(t, "10.0.0.1-10.0.0.9")
-	p.Base.Pool, p.Space.Layout, p.Space.Ledger, p.Record.Holder = was.Base.Pool, was.Space.Layout, was.Space.Ledger, true
+	p.Base.Pool, p.Space.Layout, p.Space.Ledger, p.Term.Holder = was.Base.Pool, was.Space.Layout, was.Space.Ledger, true
 	c := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, grants.OwnerNeverSeen))
 	a.owners.sweepOrphans(t.Context(), grants.NewPool(p), noon)
 	cluster := types.NamespacedName{Namespace: "team", Name: "prod"}
@@ -183,7 +183,7 @@ func newServingAllocator(t *testing.T, cluster error) (*Allocator, *grants.PoolS
 	a, _ := newAllocatorWithCluster(cluster)
 	p := stateOfPool(a.pools.getOrCreatePool(testKey))
 	was := newTestPool(t, "10.0.0.1-10.0.255.254")
-	p.Base.Pool, p.Space.Layout, p.Space.Ledger, p.Record.Holder, p.Owners.NextSweep = was.Base.Pool, was.Space.Layout, was.Space.Ledger, true, noon.Add(time.Hour)
+	p.Base.Pool, p.Space.Layout, p.Space.Ledger, p.Term.Holder, p.Owners.NextSweep = was.Base.Pool, was.Space.Layout, was.Space.Ledger, true, noon.Add(time.Hour)
 	return a, p
 }
 
@@ -241,7 +241,7 @@ func TestPauseEnqueuesPoolUntilRecorded(t *testing.T) {
 		"paused itself":            {block: func(o *v1alpha1.IPAllocation) { o.Annotations[clusterv1.PausedAnnotation] = "" }},
 		"without a record":         {block: func(o *v1alpha1.IPAllocation) { delete(o.Annotations, v1alpha1.AddressAnnotation) }},
 		"being deleted":            {block: func(o *v1alpha1.IPAllocation) { o.DeletionTimestamp = &metav1.Time{Time: noon} }},
-		"of another pool's holder": {pool: func(m *grants.PoolState) { m.Record.Holder = false }},
+		"of another pool's holder": {pool: func(m *grants.PoolState) { m.Term.Holder = false }},
 		"on record":                {block: func(o *v1alpha1.IPAllocation) { setSeen(o, metav1.ConditionUnknown) }},
 	}
 	for name, tt := range tests {

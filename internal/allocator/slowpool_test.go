@@ -123,7 +123,7 @@ func heldPool(a *Allocator, ns string) *v1alpha1.NetworkPool {
 	o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: a.ManagerID}
 	p := stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(o)))
 	p.SetBasePool(o)
-	p.Record.Holder, p.Record.TakeoverChecked = true, true
+	p.Term.Holder, p.Term.TakeoverChecked = true, true
 	return o
 }
 

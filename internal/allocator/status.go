@@ -42,7 +42,7 @@ var (
 func (st *statusWriter) takeOverPool(ctx context.Context, p *grants.Pool) error {
 	m := p.Lock()
 	status := m.Base.Pool.PoolStatus().Allocator
-	done, took := m.Record.TakeFenced()
+	done, took := m.Term.TakeFenced()
 	m.Unlock()
 	found := &grants.ListedObjects{}
 	if done == 0 || status == nil || status.Holder != st.ManagerID || status.Term != done {
@@ -60,7 +60,7 @@ func (st *statusWriter) takeOverPool(ctx context.Context, p *grants.Pool) error 
 	defer m.Unlock()
 	m.CompleteTakeover(found, done, took, st.now(), st.Quarantine)
 	metrics.PoolTakeovers.WithLabelValues(p.Key.Kind, p.Key.Namespace, p.Key.Name).Inc()
-	log.FromContext(ctx).Info("Took the pool over", "pool", p.Key.String(), "term", m.Record.Term,
+	log.FromContext(ctx).Info("Took the pool over", "pool", p.Key.String(), "term", m.Term.Number,
 		"claims", len(m.Claimants.ByUID), "addresses", len(m.Addresses.ByName), "inFlight", len(m.Grants.ByClaimant))
 	if _, mirror := incluster.RefForMirror(p.Key.Kind, p.Key.Name); mirror {
 		// The series begins with 0: otherwise no query would see its increase to 1.
@@ -122,7 +122,7 @@ func wasUnserved(obj v1alpha1.Pool) bool {
 // commitGrants writes a commit. The grants that it carries exist once it has succeeded.
 func (st *statusWriter) commitGrants(ctx context.Context, p *grants.Pool, next *grants.PendingCommit) error {
 	m := p.Lock()
-	m.Record.BeginCommit(next)
+	m.Term.BeginCommit(next)
 	m.Unlock()
 	return st.sendCommit(ctx, p)
 }
@@ -130,7 +130,7 @@ func (st *statusWriter) commitGrants(ctx context.Context, p *grants.Pool, next *
 // sendCommit sends the pending commit, which may be a repetition, and finds out its outcome (R4).
 func (st *statusWriter) sendCommit(ctx context.Context, p *grants.Pool) error {
 	m := p.Lock()
-	try, base := m.Record.PendingCommit, m.Base.Pool
+	try, base := m.Term.PendingCommit, m.Base.Pool
 	m.Unlock()
 	start, answer := st.now(), try.Pool.DeepCopyObject().(v1alpha1.Pool)
 	outcome, err := try.Attempt(

@@ -60,7 +60,7 @@ func TestTakeOverAfterOther(t *testing.T) {
 			p := newMirrorPool(t, "10.0.0.10-10.0.0.20", func(o *v1alpha1.NetworkPool) {
 				o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "you", Term: 7}
 			}, c.pool)
-			p.Record.Holder = false
+			p.Term.Holder = false
 			api, lists := &singleWriteAPI{}, &listedObjects{claims: []*ipamv1.IPAddressClaim{newClaim("c", -600, naming(mirrored), c.claim)}}
 			a := New(Options{Client: api, Live: api, Lister: lists, ManagerID: "me", InClusterPools: true, Clock: clocktesting.NewFakeClock(noon)})
 			if err := a.status.takeOverPool(t.Context(), grants.NewPool(p)); err != nil {
@@ -104,7 +104,7 @@ func TestAdoptionUsesAPIServerClock(t *testing.T) {
 				// take lets a manager whose clock is wrong take the pool over as another one left it, and commit.
 				take := func(id string, wrong, later time.Duration, left func(*v1alpha1.NetworkPool)) (committed v1alpha1.Pool, wait time.Duration) {
 					p := pool(t, "10.0.0.10-10.0.0.20", left)
-					p.Record.Holder = false
+					p.Term.Holder = false
 					p.Clock.ToAPIServerTime = func(at time.Time) time.Time { return at.Add(-wrong) }
 					now := noon.Add(later + wrong)
 					api, lists := &singleWriteAPI{}, &listedObjects{claims: []*ipamv1.IPAddressClaim{newClaim("c", -600, claim...)}}

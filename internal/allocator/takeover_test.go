@@ -42,7 +42,7 @@ func TestTakeOver(t *testing.T) {
 			{Kind: claims.IPAddressClaimKind, Namespace: "ns", Name: "b", UID: "uid-b", First: "10.0.0.3", Last: "10.0.0.3"},
 		}}
 	})
-	p.Record.Holder = false
+	p.Term.Holder = false
 	was := p.Base.Pool.DeepCopyObject()
 	api := &singleWriteAPI{live: func(*v1alpha1.NetworkPool) *v1alpha1.NetworkPool { return was.(*v1alpha1.NetworkPool) }}
 	lists := &listOrderRecorder{write: api}
@@ -70,7 +70,7 @@ func TestStandbyForgetsEndedObjects(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.4", func(o *v1alpha1.NetworkPool) {
 		o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "you", Term: 7}
 	})
-	p.Record.Holder = false
+	p.Term.Holder = false
 	clock := clocktesting.NewFakeClock(noon)
 	a := New(Options{ManagerID: "me", Clock: clock})
 	a.pools.byKey[testKey] = grants.NewPool(p)
@@ -79,8 +79,8 @@ func TestStandbyForgetsEndedObjects(t *testing.T) {
 		if !p.Claimants.Gone.Has("gone") {
 			t.Fatal("an answer that is under way could revive it")
 		}
-		if _, err := a.Reconcile(t.Context(), testKey, p.Base.Pool); err != nil || p.Record.Holder {
-			t.Fatalf("holder %v, %v", p.Record.Holder, err)
+		if _, err := a.Reconcile(t.Context(), testKey, p.Base.Pool); err != nil || p.Term.Holder {
+			t.Fatalf("holder %v, %v", p.Term.Holder, err)
 		}
 		clock.Step(3 * term.RequestTimeout)
 	}
@@ -114,7 +114,7 @@ func TestAdoptionRecordsEvent(t *testing.T) {
 					o.Status.Allocator.Holder = "you"
 				}
 			})...)
-			p.Record.Holder = false
+			p.Term.Holder = false
 			api, lists, recorder := &singleWriteAPI{}, &listedObjects{}, events.NewFakeRecorder(9)
 			if tc.used {
 				lists.addServedClaim(testKey, "a", "10.0.0.1")
@@ -148,12 +148,12 @@ func TestTakeoverNeedsToKnowTheGrants(t *testing.T) {
 			p := newTestPool(t, "10.0.0.1-10.0.0.4", func(o *v1alpha1.NetworkPool) {
 				o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "you", Term: 7, InFlight: []v1alpha1.Grant{{Kind: kind, Namespace: "ns", Name: "b", UID: "uid-b", First: "10.0.0.3", Last: "10.0.0.3"}}}
 			})
-			p.Record.Holder = false
+			p.Term.Holder = false
 			api := &singleWriteAPI{}
 			a := New(Options{Client: api, Live: api, Lister: &listedObjects{}, ManagerID: "me", Recorder: events.NewFakeRecorder(9), Clock: clocktesting.NewFakeClock(noon)})
 			err := a.status.takeOverPool(t.Context(), grants.NewPool(p))
-			if takes != (err == nil) || takes != p.Record.Holder || takes != (api.writes == 1) {
-				t.Errorf("it is the holder: %v, after %d writes: %v", p.Record.Holder, api.writes, err)
+			if takes != (err == nil) || takes != p.Term.Holder || takes != (api.writes == 1) {
+				t.Errorf("it is the holder: %v, after %d writes: %v", p.Term.Holder, api.writes, err)
 			}
 			if !takes && !strings.Contains(err.Error(), "run the version that made them") {
 				t.Errorf("it is refused by %q", err)

@@ -184,7 +184,7 @@ func newPoolWithClaims(tb testing.TB, n int) *grants.PoolState {
 	obj := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pool", UID: "pool-uid", ResourceVersion: "10", Generation: 1}}
 	obj.Spec = v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/15"}
 	p := grants.NewPoolState(testKey, claimantKinds, grants.NewQuota(func(pools.Key) {}))
-	p.Record.Holder = true
+	p.Term.Holder = true
 	p.SetBasePool(obj)
 	ip := netip.MustParseAddr("10.0.0.1")
 	for i := range n {

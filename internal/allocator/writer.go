@@ -232,10 +232,10 @@ func (wr *objectWriter) verifyTerm(ctx context.Context, p *grants.Pool, c grants
 	m := p.Lock()
 	defer m.Unlock()
 	state := live.PoolStatus().Allocator
-	if m.Base.Pool != nil && live.GetUID() == m.Base.Pool.GetUID() && state != nil && state.Holder == wr.ManagerID && state.Term == m.Record.Term {
+	if m.Base.Pool != nil && live.GetUID() == m.Base.Pool.GetUID() && state != nil && state.Holder == wr.ManagerID && state.Term == m.Term.Number {
 		return before.ResourceVersion, nil // a claim that has changed since is checked again
 	}
-	m.Record.RequestRevalidation()
+	m.Term.RequestRevalidation()
 	return "", errStateChanged
 }
 

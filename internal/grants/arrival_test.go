@@ -38,7 +38,7 @@ func TestQuarantineCountsFromLastArrival(t *testing.T) {
 			pool := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}}
 			pool.Annotations = map[string]string{v1alpha1.ManagementClusterAnnotation: tc.from}
 			m := NewPoolState(pools.Key{}, nil, nil)
-			m.Base.Pool, m.Quarantine.ManagementCluster, m.Record.Holder, m.Quarantine.Adopting, m.Quarantine.Until = pool, "here", tc.holder, tc.adopting, noon.Add(length)
+			m.Base.Pool, m.Quarantine.ManagementCluster, m.Term.Holder, m.Quarantine.Adopting, m.Quarantine.Until = pool, "here", tc.holder, tc.adopting, noon.Add(length)
 			m.Quarantine.recordArrival(tc.arrived)
 			m.Quarantine.ExtendQuarantine(tc.now, length)
 			if !m.Quarantine.Until.Equal(tc.until) {
@@ -59,7 +59,7 @@ func TestArrivedBlockExtendsQuarantine(t *testing.T) {
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	had := []netipx.IPRange{netipx.MustParseIPRange("10.0.0.0-10.0.0.63")}
 	m := NewPoolState(pools.Key{}, nil, nil)
-	m.Base.Pool, m.Record.Holder, m.Quarantine.Adopting, m.Quarantine.Until = &v1alpha1.NetworkPool{}, true, true, noon
+	m.Base.Pool, m.Term.Holder, m.Quarantine.Adopting, m.Quarantine.Until = &v1alpha1.NetworkPool{}, true, true, noon
 	see := func(uid types.UID, version string, second int, had []netipx.IPRange, want int) {
 		t.Helper()
 		m.ObserveBlock(&Block{Allocation: carve.Allocation{Name: "b-1", UID: uid, ResourceVersion: version, Created: noon.Add(time.Duration(second) * time.Second), RecordedRanges: had}})
@@ -84,7 +84,7 @@ func TestArrivalsUseAPIServerClock(t *testing.T) {
 	for _, wrong := range []time.Duration{0, time.Hour, -time.Hour} {
 		now := noon.Add(wrong + time.Minute)
 		m := NewPoolState(pools.Key{}, nil, nil)
-		m.Base.Pool, m.Record.Holder, m.Quarantine.Adopting, m.Quarantine.Until = &v1alpha1.NetworkPool{}, true, true, noon.Add(wrong+length)
+		m.Base.Pool, m.Term.Holder, m.Quarantine.Adopting, m.Quarantine.Until = &v1alpha1.NetworkPool{}, true, true, noon.Add(wrong+length)
 		m.Clock.ToAPIServerTime = func(at time.Time) time.Time { return at.Add(-wrong) }
 		m.Quarantine.recordArrival(noon.Add(50 * time.Second))
 		m.Quarantine.ExtendQuarantine(now, length)

@@ -44,12 +44,12 @@ func (m *PoolState) RefreshBasePool(seen v1alpha1.Pool, id string, now time.Time
 	if m.Base.Pool != nil && m.Base.Pool.GetUID() == seen.GetUID() && !term.IsNewerVersion(seen.GetResourceVersion(), m.Base.Pool.GetResourceVersion()) {
 		return false
 	}
-	if m.Record.PendingCommit != nil {
+	if m.Term.PendingCommit != nil {
 		return false // the outcome of the commit is determined first, against the base that it was made on
 	}
 	seen = seen.DeepCopyObject().(v1alpha1.Pool)
 	if m.Base.Pool != nil && m.Base.Pool.GetUID() != seen.GetUID() {
-		m.Record.Holder, m.Quarantine.Until, m.Quarantine.startedAt, m.Base.generation, m.Quarantine.Arrival = false, time.Time{}, time.Time{}, 0, ArrivalState{}
+		m.Term.Holder, m.Quarantine.Until, m.Quarantine.startedAt, m.Base.generation, m.Quarantine.Arrival = false, time.Time{}, time.Time{}, 0, ArrivalState{}
 		m.Space.removePreAllocations()
 		m.Space.Layout, m.Space.layoutVersion = nil, SpecVersion{} // the new pool promised nothing of the old layout
 		for uid := range m.Grants.ByClaimant {
@@ -59,12 +59,12 @@ func (m *PoolState) RefreshBasePool(seen v1alpha1.Pool, id string, now time.Time
 		m.Queues.requeueDeferredReleases()
 	}
 	state := seen.PoolStatus().Allocator
-	if ends = m.Record.Holder && (state == nil || state.Holder != id || state.Term != m.Record.Term); ends {
+	if ends = m.Term.Holder && (state == nil || state.Holder != id || state.Term != m.Term.Number); ends {
 		m.LoseTerm(now)
 	}
-	m.Record.ChangedAt, m.Record.CommitAfter = now, time.Time{}
+	m.Term.ChangedAt, m.Term.CommitAfter = now, time.Time{}
 	m.SetBasePool(seen)
-	if m.Record.Holder {
+	if m.Term.Holder {
 		m.LoadCoolingAndHeld(seen.PoolStatus())
 	}
 	return ends
@@ -77,12 +77,12 @@ func (m *PoolState) ClearBasePool() bool {
 		return false
 	}
 	m.Space.removePreAllocations()
-	m.Base.Pool, m.Record.Holder, m.Record.PendingCommit, m.Base.generation, m.Space.Layout, m.Space.layoutVersion = nil, false, nil, 0, nil, SpecVersion{}
+	m.Base.Pool, m.Term.Holder, m.Term.PendingCommit, m.Base.generation, m.Space.Layout, m.Space.layoutVersion = nil, false, nil, 0, nil, SpecVersion{}
 	m.Quarantine.Arrival = ArrivalState{}
 	m.Space.updateLedgerLayout() // what is still in use is outside any spec: other pools exclude it
 	m.Queues.RetryOverflow()
 	m.Queues.requeueDeferredReleases()
-	m.Record.TakeoverChecked = false
+	m.Term.TakeoverChecked = false
 	for uid := range m.Grants.ByClaimant {
 		m.Queues.DropGrant(uid)
 	}

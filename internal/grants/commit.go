@@ -59,13 +59,13 @@ func (c *PendingCommit) HasChanges(base v1alpha1.Pool) (differs, urgent bool) {
 // the reason in their status.
 func (m *PoolState) RejectCommit(err error, now time.Time) {
 	m.RollbackCommit(m.Base.Pool)
-	m.Record.RecordWriteRefusal(err, now)
+	m.Term.RecordWriteRefusal(err, now)
 }
 
 // CompleteCommit records that the API server has stored the pending commit, and that answer is the pool that it
 // returned.
 func (m *PoolState) CompleteCommit(answer v1alpha1.Pool, at time.Time) {
-	for _, uid := range m.Record.PendingCommit.grantUIDs {
+	for _, uid := range m.Term.PendingCommit.grantUIDs {
 		if g := m.Grants.ByClaimant[uid]; g != nil {
 			g.Committed = true
 			m.confirmGrant(uid) // during the commit the claim may have gone, or have got its address
@@ -74,24 +74,24 @@ func (m *PoolState) CompleteCommit(answer v1alpha1.Pool, at time.Time) {
 	for _, g := range m.Grants.ByClaimant {
 		g.CommitConfirmedAt = at
 	}
-	for _, uid := range m.Record.PendingCommit.ConfirmedUIDs {
+	for _, uid := range m.Term.PendingCommit.ConfirmedUIDs {
 		m.Queues.DropGrant(uid)
 	}
-	if len(m.Record.PendingCommit.ConfirmedUIDs) > 0 || len(m.Queues.Retrying) == 0 {
-		m.Record.Takeover.Reset() // otherwise the writes for its grants fail, here as with another manager
+	if len(m.Term.PendingCommit.ConfirmedUIDs) > 0 || len(m.Queues.Retrying) == 0 {
+		m.Term.Takeover.Reset() // otherwise the writes for its grants fail, here as with another manager
 	}
-	m.Record.PendingCommit = nil
-	m.Record.WriteRefusal, m.Record.commitBackoff, m.Record.CommitAfter = nil, 0, time.Time{}
-	m.Record.LastCommitAt = at
+	m.Term.PendingCommit = nil
+	m.Term.WriteRefusal, m.Term.commitBackoff, m.Term.CommitAfter = nil, 0, time.Time{}
+	m.Term.LastCommitAt = at
 	m.SetBasePool(answer)
 }
 
 // RollbackCommit drops the pending commit, which cannot be stored any more, and its grants.
 func (m *PoolState) RollbackCommit(live v1alpha1.Pool) {
-	for _, uid := range m.Record.PendingCommit.grantUIDs {
+	for _, uid := range m.Term.PendingCommit.grantUIDs {
 		m.Queues.DropGrant(uid)
 	}
-	m.Record.PendingCommit = nil
+	m.Term.PendingCommit = nil
 	m.SetBasePool(live)
 	m.LoadCoolingAndHeld(live.PoolStatus())
 }

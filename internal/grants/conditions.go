@@ -25,7 +25,7 @@ type Conditions struct {
 	Unpublished map[*Claimant]metav1.Condition
 
 	base      *Base
-	record    *Record
+	term      *TermState
 	addresses *Addresses
 }
 
@@ -120,7 +120,7 @@ func (cs *Conditions) PauseMessageFor(c *Claimant, g ClusterState) string {
 // RecordPause records what pauses a claimant, and adds a pending condition if its status does not show that yet. The
 // caller must hold the lock of the pool.
 func (cs *Conditions) RecordPause(c *Claimant, g ClusterState) {
-	if g == ClusterUnknown || (cs.base.Pool != nil && !cs.record.Holder) {
+	if g == ClusterUnknown || (cs.base.Pool != nil && !cs.term.Holder) {
 		return // the state is unknown, or the holder sets the condition
 	}
 	if c.PauseMessage = cs.PauseMessageFor(c, g); c.PauseMessage == "" || c.PauseMessage == c.PublishedPauseMessage {
@@ -149,7 +149,7 @@ func (cs *Conditions) recordOwnedByCluster(c *Claimant) {
 // recordDeletionBlocked adds a pending condition with the reason why a deleted claim stays, if its status does not
 // show that yet.
 func (cs *Conditions) recordDeletionBlocked(c *Claimant, why string) {
-	if cs.base.Pool != nil && !cs.record.Holder {
+	if cs.base.Pool != nil && !cs.term.Holder {
 		return
 	}
 	if refusal := (Refusal{v1alpha1.DeletingReason, why}); c.PublishedRefusal() != refusal {

@@ -24,7 +24,7 @@ type Releases struct {
 	clock     *Clock
 	cooling   *Cooling
 	queues    *Queues
-	record    *Record
+	term      *TermState
 	inventory *Inventory
 	addresses *Addresses
 }
@@ -122,7 +122,7 @@ func (rs *Releases) canCoolRelease(c *Claimant, e Release, now time.Time, releas
 // canStartCooling reports whether the next batch can start more cooling periods. If it cannot, the end of a cooling
 // period, of a job or of a pause enqueues the pool.
 func (rs *Releases) canStartCooling(now time.Time) bool {
-	return !rs.queues.Backlog && !now.Before(rs.record.CommitAfter)
+	return !rs.queues.Backlog && !now.Before(rs.term.CommitAfter)
 }
 
 // StartCooling starts the cooling period of a release. The period ends by the clock of the API server, because the

@@ -43,7 +43,7 @@ func (m *PoolState) ListDueWrites(now time.Time, free int, grace time.Duration, 
 			out.ServeClaimants = append(out.ServeClaimants, uid)
 		}
 	}
-	if idle := m.Queues.ActiveJobs+len(out.ServeClaimants)+len(out.ReleaseClaimants) == 0; idle && len(m.Queues.deferred.claimants) > 0 && !now.Before(m.Record.CommitAfter) {
+	if idle := m.Queues.ActiveJobs+len(out.ServeClaimants)+len(out.ReleaseClaimants) == 0; idle && len(m.Queues.deferred.claimants) > 0 && !now.Before(m.Term.CommitAfter) {
 		wait = term.MinWait(wait, time.Second) // the recorded releases wait now, so no job will end and trigger the next batch
 	}
 	for _, o := range m.Addresses.Orphans {
@@ -78,7 +78,7 @@ const MaxJobs = 256
 // NextWakeDelay returns how long until the pool has something to do because time passes, at most wait; 0 means never.
 // Times in the past are ignored: this reconcile has handled them, or they wait for something else.
 func (m *PoolState) NextWakeDelay(now time.Time, wait time.Duration) time.Duration {
-	waits := []time.Duration{m.Quarantine.Until.Sub(now), m.Record.CommitAfter.Sub(now), m.Quarantine.Arrival.RetryAfter.Sub(now)}
+	waits := []time.Duration{m.Quarantine.Until.Sub(now), m.Term.CommitAfter.Sub(now), m.Quarantine.Arrival.RetryAfter.Sub(now)}
 	there := m.Clock.apiServerTime(now)
 	for _, rest := range m.Cooling.Periods.All() {
 		waits = append(waits, rest.Until.Sub(there))

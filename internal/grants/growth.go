@@ -20,7 +20,7 @@ import (
 type Growth struct {
 	base       *Base
 	space      *Space
-	record     *Record
+	term       *TermState
 	quarantine *Quarantine
 	held       *HeldRanges
 	queues     *Queues

@@ -152,7 +152,7 @@ func (gr *Growth) decideBlocks(now time.Time, grace time.Duration) carve.Decisio
 // desiredBlocks returns what a pool wants of its blocks. A pool that is not carved wants nothing of the blocks that
 // an earlier pool of its name had.
 func (gr *Growth) desiredBlocks(now time.Time, grace time.Duration) carve.Pool {
-	out := carve.Pool{Deleting: gr.base.Pool.GetDeletionTimestamp() != nil, Adopting: gr.quarantine.IsQuarantined(now) || (!gr.record.Holder && gr.quarantine.AdoptingCondition() != nil)}
+	out := carve.Pool{Deleting: gr.base.Pool.GetDeletionTimestamp() != nil, Adopting: gr.quarantine.IsQuarantined(now) || (!gr.term.Holder && gr.quarantine.AdoptingCondition() != nil)}
 	spec := gr.base.Pool.PoolSpec().Carve
 	if spec == nil {
 		out.Paused = true
@@ -212,7 +212,7 @@ func (gr *Growth) observedBlock(name string, b *Block, on *v1alpha1.CarvedBlock)
 	}
 	if b != nil {
 		out.Exists, out.Deleting, out.Protected, out.UserCreated, out.FromOtherParent = true, b.Deleting, b.HasFinalizer, b.CreatedManually, b.ParentKey != gr.base.parentKey()
-		out.Verified = b.verifiedTerm == gr.record.CurrentTerm() && gr.record.Holder
+		out.Verified = b.verifiedTerm == gr.term.CurrentTerm() && gr.term.Holder
 		out.Granted = b.GrantedPrefix().IsValid() && !out.FromOtherParent
 		out.CannotOpen = b.isWaiting()
 		if on == nil {

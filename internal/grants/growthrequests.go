@@ -37,7 +37,7 @@ func (gr *Growth) DueBlockRequests(now time.Time, quarantine time.Duration) (out
 	if gr.base.Pool == nil {
 		return gr.requestsWithoutPool(now, quarantine)
 	}
-	if !gr.record.Holder {
+	if !gr.term.Holder {
 		return nil, 0
 	}
 	out, wait = gr.requestsInOtherNamespaces(now)
@@ -109,7 +109,7 @@ func (gr *Growth) appendBlockRequest(out []BlockRequest, wait time.Duration, ver
 	case !past.IsDue(now):
 		return out, term.MinWait(wait, past.RetryAt.Sub(now))
 	}
-	return append(out, BlockRequest{Verb: verb, Name: b.Name, Block: b, Term: gr.record.Term}), wait
+	return append(out, BlockRequest{Verb: verb, Name: b.Name, Block: b, Term: gr.term.Number}), wait
 }
 
 // blockUsageCheckInterval is how often the manager checks whether a block of a pool that does not exist is still in

@@ -31,7 +31,7 @@ type Observed struct {
 	space     *Space
 	claimants *Claimants
 	carved    *CarvedPool
-	record    *Record
+	term      *TermState
 }
 
 // HasYieldedTo reports whether the status of the pool records that it yields to another pool.
@@ -137,7 +137,7 @@ func (k *observedPool) hasInFlightOutside(layout *poolspec.Layout) bool {
 // became an object that the watch has not shown yet, or nothing. Until a list shows which, the grant counts as in
 // use, and the pool is listed again.
 func (o *Observed) trackUnresolvedGrants(seen v1alpha1.Pool) {
-	if o.record.Holder || o.latest.uid != seen.GetUID() {
+	if o.term.Holder || o.latest.uid != seen.GetUID() {
 		o.unresolvedGrants = nil
 		return
 	}
@@ -175,7 +175,7 @@ func (o *Observed) HasUnresolvedGrants() bool {
 // has shown. The first list of pools may be newer than the first list of claims: in between, a grant may have been
 // committed and may have become an object. HasUnresolvedGrants covers all later grants.
 func (o *Observed) NeedsListing() bool {
-	return o.latest.mayExceedSpec && !o.fullyListed && !o.record.Holder
+	return o.latest.mayExceedSpec && !o.fullyListed && !o.term.Holder
 }
 
 // RecordListing records that everything of the pool was listed for a reason. vanished is the VanishedCount when that

@@ -16,7 +16,7 @@ type Owners struct {
 
 	claimants *Claimants
 	queues    *Queues
-	record    *Record
+	term      *TermState
 }
 
 // RequestSweep makes the next check for claimants without their owner due at once.
@@ -137,7 +137,7 @@ func (ow *Owners) RecordClusterSeen(cluster types.NamespacedName, found OwnerSee
 			ow.RecordOwnerSeen(c, found)
 		}
 		needsUpdate := resumed || c.NeedsOwnerPausedUpdate() || c.NeedsOwnerSeenUpdate()
-		changed = changed || (needsUpdate && ow.record.Holder && !c.Deleting && !c.Moved && c.HasRecord() && serves(c))
+		changed = changed || (needsUpdate && ow.term.Holder && !c.Deleting && !c.Moved && c.HasRecord() && serves(c))
 	}
 	for _, c := range ow.claimants.byOwner[cluster] {
 		note(c)

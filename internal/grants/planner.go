@@ -21,7 +21,7 @@ type Planner struct {
 	base      *Base
 	space     *Space
 	claimants *Claimants
-	record    *Record
+	term      *TermState
 	grants    *Grants
 	queues    *Queues
 	inventory *Inventory
@@ -37,9 +37,9 @@ type Planner struct {
 func (p *Planner) RefusalsForPending(now time.Time, admission AdmissionFunc) map[*Claimant]*Refusal {
 	refused := map[*Claimant]*Refusal{}
 	p.queues.Waiting.Scan(func(c *Claimant) bool {
-		published := c.HasPublished(*p.record.WriteRefusal) || (!p.record.Holder && c.PublishedRefusal() != Refusal{})
+		published := c.HasPublished(*p.term.WriteRefusal) || (!p.term.Holder && c.PublishedRefusal() != Refusal{})
 		if c.IsDue(now) && !published && !admission(c).Wait {
-			refused[c] = p.record.WriteRefusal
+			refused[c] = p.term.WriteRefusal
 		}
 		return true
 	})

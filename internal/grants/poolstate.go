@@ -59,7 +59,7 @@ type PoolState struct {
 
 	Clock      *Clock
 	Base       *Base
-	Record     *Record
+	Term       *TermState
 	Claimants  *Claimants
 	Space      *Space
 	Excluded   *ExcludedRanges
@@ -91,7 +91,7 @@ func NewPoolState(key pools.Key, kinds []ClaimantKind, q *Quota) *PoolState {
 	m := &PoolState{}
 	m.Clock = &Clock{}
 	m.Base = &Base{Key: key}
-	m.Record = &Record{jitter: rand.N[time.Duration], base: m.Base}
+	m.Term = &TermState{jitter: rand.N[time.Duration], base: m.Base}
 	m.Claimants = &Claimants{kinds: kinds, ByUID: map[types.UID]*Claimant{}, counts: map[ClaimantKind]int{}, ByName: map[types.NamespacedName]*Claimant{}, byOwner: map[types.NamespacedName]map[types.UID]*Claimant{}}
 	m.Space = &Space{Ledger: ledger.New(nil, 128), base: m.Base}
 	m.Excluded = &ExcludedRanges{byRange: map[netipx.IPRange]pools.Key{}, space: m.Space}
@@ -99,22 +99,22 @@ func NewPoolState(key pools.Key, kinds []ClaimantKind, q *Quota) *PoolState {
 	m.Cooling = &Cooling{base: m.Base, space: m.Space, clock: m.Clock}
 	m.Grants = &Grants{ByClaimant: map[types.UID]*Grant{}, claimants: m.Claimants}
 	m.Carved = &CarvedPool{base: m.Base, space: m.Space, claimants: m.Claimants}
-	m.Quarantine = &Quarantine{base: m.Base, clock: m.Clock, record: m.Record, claimants: m.Claimants, space: m.Space}
+	m.Quarantine = &Quarantine{base: m.Base, clock: m.Clock, term: m.Term, claimants: m.Claimants, space: m.Space}
 	m.Quotas = &Quotas{byNamespace: map[namespaceQuotaKey]int64{}, Shared: q, base: m.Base, grants: m.Grants}
 	m.Inventory = &Inventory{Base: m.Base, Space: m.Space, Claimants: m.Claimants, Addresses: m.Addresses, Cooling: m.Cooling, Grants: m.Grants, Carved: m.Carved, Quarantine: m.Quarantine, Excluded: m.Excluded, Quotas: m.Quotas}
 	m.Queues = &Queues{Waiting: btree.NewBTreeGOptions(isOlderClaimant, btree.Options{NoLocks: true}), ToWrite: map[types.UID]*Claimant{}, Retrying: map[types.UID]struct{}{}, Overflow: map[types.UID]*Claimant{}, inventory: m.Inventory, quotas: m.Quotas, claimants: m.Claimants, addresses: m.Addresses, grants: m.Grants, space: m.Space}
-	m.Owners = &Owners{claimants: m.Claimants, queues: m.Queues, record: m.Record}
+	m.Owners = &Owners{claimants: m.Claimants, queues: m.Queues, term: m.Term}
 	m.Lookups = &MachineLookups{claimants: m.Claimants, space: m.Space, queues: m.Queues}
-	m.Releases = &Releases{base: m.Base, space: m.Space, clock: m.Clock, cooling: m.Cooling, queues: m.Queues, record: m.Record, inventory: m.Inventory, addresses: m.Addresses}
+	m.Releases = &Releases{base: m.Base, space: m.Space, clock: m.Clock, cooling: m.Cooling, queues: m.Queues, term: m.Term, inventory: m.Inventory, addresses: m.Addresses}
 	m.Cooling.Periods = cooling.NewSet(m.Releases.onCoolingStarted, m.Releases.onCoolingEnded)
-	m.Conditions = &Conditions{BlockingClusters: map[types.NamespacedName]struct{}{}, base: m.Base, record: m.Record, addresses: m.Addresses}
+	m.Conditions = &Conditions{BlockingClusters: map[types.NamespacedName]struct{}{}, base: m.Base, term: m.Term, addresses: m.Addresses}
 	m.Failures = &Failures{failing: failingNamespaces{}, statusFailing: failingNamespaces{}, healthyNamespaces: map[string]struct{}{}, claimants: m.Claimants, grants: m.Grants}
 	m.Moves = &Moves{movingClaimants: map[types.UID]*Claimant{}, movingAddresses: map[types.UID]*Address{}, unfinishedMoves: map[types.UID]*term.Retry{}, claimants: m.Claimants, base: m.Base, addresses: m.Addresses, space: m.Space}
 	m.Held = &HeldRanges{byRange: map[netipx.IPRange]v1alpha1.HeldRange{}, base: m.Base, space: m.Space, addresses: m.Addresses, carved: m.Carved, moves: m.Moves}
-	m.Observed = &Observed{ListedFor: map[v1alpha1.YieldedPool]bool{}, space: m.Space, claimants: m.Claimants, carved: m.Carved, record: m.Record}
+	m.Observed = &Observed{ListedFor: map[v1alpha1.YieldedPool]bool{}, space: m.Space, claimants: m.Claimants, carved: m.Carved, term: m.Term}
 	m.Overlap = &Overlap{UnwatchedUsage: map[v1alpha1.YieldedPool]UnwatchedUsage{}, space: m.Space, observed: m.Observed, claimants: m.Claimants}
-	m.Growth = &Growth{base: m.Base, space: m.Space, record: m.Record, quarantine: m.Quarantine, held: m.Held, queues: m.Queues, carved: m.Carved, inventory: m.Inventory}
-	m.Planner = &Planner{base: m.Base, space: m.Space, claimants: m.Claimants, record: m.Record, grants: m.Grants, queues: m.Queues, inventory: m.Inventory, growth: m.Growth, failures: m.Failures, quotas: m.Quotas, cooling: m.Cooling}
+	m.Growth = &Growth{base: m.Base, space: m.Space, term: m.Term, quarantine: m.Quarantine, held: m.Held, queues: m.Queues, carved: m.Carved, inventory: m.Inventory}
+	m.Planner = &Planner{base: m.Base, space: m.Space, claimants: m.Claimants, term: m.Term, grants: m.Grants, queues: m.Queues, inventory: m.Inventory, growth: m.Growth, failures: m.Failures, quotas: m.Quotas, cooling: m.Cooling}
 	m.Status = &StatusBuilder{base: m.Base, space: m.Space, claimants: m.Claimants, quarantine: m.Quarantine, grants: m.Grants, held: m.Held, queues: m.Queues, carved: m.Carved, inventory: m.Inventory, clock: m.Clock, growth: m.Growth, cooling: m.Cooling, overlap: m.Overlap, moves: m.Moves}
 	return m
 }

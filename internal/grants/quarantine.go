@@ -31,7 +31,7 @@ type Quarantine struct {
 
 	base      *Base
 	clock     *Clock
-	record    *Record
+	term      *TermState
 	claimants *Claimants
 	space     *Space
 }
@@ -74,7 +74,7 @@ func (q *Quarantine) IsQuarantined(now time.Time) bool {
 // recordArrival records the creation time of an object that has addresses, if the pool is arriving and this manager
 // holds it.
 func (q *Quarantine) recordArrival(created time.Time) {
-	if q.record.Holder && q.base.Pool != nil && q.IsArriving() && created.After(q.Arrival.lastArrival) {
+	if q.term.Holder && q.base.Pool != nil && q.IsArriving() && created.After(q.Arrival.lastArrival) {
 		q.Arrival.lastArrival = created
 	}
 }

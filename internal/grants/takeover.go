@@ -26,12 +26,12 @@ const failedWritePatience = 10 * time.Minute
 // whether it is the elected leader. shrinkGrace is how long a carved pool keeps an idle block. admission decides on
 // claimants to serve, releasable on those to release. The answer affects only the amount of work, never safety.
 func (m *PoolState) MayTakeOver(now time.Time, elected bool, shrinkGrace time.Duration, admission, releasable AdmissionFunc) (may bool, wait time.Duration) {
-	defer func() { m.Record.TakeoverChecked = m.Record.TakeoverChecked || !may }()
-	if now.Before(m.Record.Takeover.NotBefore) {
-		return false, m.Record.Takeover.NotBefore.Sub(now)
+	defer func() { m.Term.TakeoverChecked = m.Term.TakeoverChecked || !may }()
+	if now.Before(m.Term.Takeover.NotBefore) {
+		return false, m.Term.Takeover.NotBefore.Sub(now)
 	}
 	state := m.Base.Pool.PoolStatus().Allocator
-	if state == nil || !m.Record.TakeoverChecked || (elected && m.Record.Takeover.Backoff == 0) {
+	if state == nil || !m.Term.TakeoverChecked || (elected && m.Term.Takeover.Backoff == 0) {
 		return true, 0
 	}
 	room := m.Releases.CoolingRoomDelay(now)
@@ -55,16 +55,16 @@ func (m *PoolState) MayTakeOver(now time.Time, elected bool, shrinkGrace time.Du
 		case writesFailed:
 			patience = failedWritePatience
 		default:
-			m.Record.WorkPendingSince = time.Time{}
+			m.Term.WorkPendingSince = time.Time{}
 			return false, room
 		}
 	}
-	if m.Record.WorkPendingSince.IsZero() {
-		m.Record.WorkPendingSince = now
+	if m.Term.WorkPendingSince.IsZero() {
+		m.Term.WorkPendingSince = now
 	}
-	since := m.Record.WorkPendingSince
-	if m.Record.ChangedAt.After(since) {
-		since = m.Record.ChangedAt
+	since := m.Term.WorkPendingSince
+	if m.Term.ChangedAt.After(since) {
+		since = m.Term.ChangedAt
 	}
 	if wait := patience - now.Sub(since); wait > 0 {
 		return false, wait
@@ -121,10 +121,10 @@ func (m *PoolState) hasTakeoverWork(state *v1alpha1.AllocatorStatus, admission, 
 // CompleteTakeover makes this manager the holder in a term that is on record, by a list that began after that and took
 // so long. quarantine is how long a write of another manager may still be in flight.
 func (m *PoolState) CompleteTakeover(found *ListedObjects, term int64, took time.Duration, now time.Time, quarantine time.Duration) {
-	m.Record.ListDuration = took
+	m.Term.ListDuration = took
 	m.Quarantine.UpdateAdopting()
 	m.RebuildLedger(found)
-	m.Record.Holder, m.Record.TakeoverChecked, m.Record.Term = true, true, term
+	m.Term.Holder, m.Term.TakeoverChecked, m.Term.Number = true, true, term
 	for _, b := range found.Blocks {
 		m.Carved.VerifyBlock(b.UID, b.Name, PoolTerm{PoolUID: m.Base.Pool.GetUID(), Term: term})
 	}
@@ -137,7 +137,7 @@ func (m *PoolState) CompleteTakeover(found *ListedObjects, term int64, took time
 // LoseTerm ends the term of this manager, because another manager has written the pool. All plans based on the term
 // are void.
 func (m *PoolState) LoseTerm(now time.Time) {
-	m.Record.Holder, m.Record.PendingCommit, m.Carved.shortfall = false, nil, carve.Shortfall{}
+	m.Term.Holder, m.Term.PendingCommit, m.Carved.shortfall = false, nil, carve.Shortfall{}
 	m.Queues.RetryOverflow()
 	m.Queues.requeueDeferredReleases()
 	for uid, g := range m.Grants.ByClaimant {
@@ -147,8 +147,8 @@ func (m *PoolState) LoseTerm(now time.Time) {
 			m.Queues.QueueClaimant(c)
 		}
 	}
-	m.Record.Takeover.Next(now, m.Record.ListDuration, m.Record.jitter)
-	m.Record.ChangedAt, m.Record.WorkPendingSince = now, time.Time{}
+	m.Term.Takeover.Next(now, m.Term.ListDuration, m.Term.jitter)
+	m.Term.ChangedAt, m.Term.WorkPendingSince = now, time.Time{}
 }
 
 // maxClockError is the maximum error of a converted time of the API server. Its clock is read from timestamps without

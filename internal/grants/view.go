@@ -54,7 +54,7 @@ func (m *PoolState) BuildView() (v PoolView, exists bool) {
 	if m.Base.Pool == nil || m.Dropped {
 		return PoolView{}, false
 	}
-	v = PoolView{Key: m.Base.Key, Counts: m.Space.Ledger.Counts(), WaitingCount: m.Queues.Waiting.Len(), Holder: m.Record.Holder}
+	v = PoolView{Key: m.Base.Key, Counts: m.Space.Ledger.Counts(), WaitingCount: m.Queues.Waiting.Len(), Holder: m.Term.Holder}
 	if carved := m.Base.Pool.PoolSpec().Carve; carved != nil {
 		v.ParentKey = pools.KeyFromPoolReference(m.Base.Pool.GetNamespace(), carved.PoolRef)
 	}

@@ -9,10 +9,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// Record is the part of this manager in the record of the pool (R3 to R5): whether it is the holder and in which
-// term, the commit in flight, and how long to wait after a conflict or a refusal. A manager that is not the holder
+// TermState is the state of this manager as a holder of the pool (R3 to R5): whether it is the holder, the number of
+// its term, the commit in flight, and how long to wait after a conflict or a refusal. A manager that is not the holder
 // commits nothing but a takeover.
-type Record struct {
+type TermState struct {
 	// WriteRefusal is the refusal for all claimants while the API server refuses the status of the pool, nil if it
 	// does not. Nothing is committed before CommitAfter.
 	WriteRefusal  *Refusal
@@ -23,7 +23,7 @@ type Record struct {
 	writeRefusalCause string
 	AddFinalizerAfter time.Time
 	Holder            bool
-	Term              int64
+	Number            int64
 	// NeedsRevalidation reports whether a job found that the state of the pool is outdated. The next reconcile ends
 	// the term.
 	NeedsRevalidation bool
@@ -43,54 +43,54 @@ type Record struct {
 }
 
 // SetFenced records that this manager is the holder on record since before its watches began, in a term.
-func (r *Record) SetFenced(term int64) { r.FencedTerm = term }
+func (ts *TermState) SetFenced(term int64) { ts.FencedTerm = term }
 
 // TakeFenced returns the term that SetFenced recorded, once, and how long the last list took; 0 means no term.
-func (r *Record) TakeFenced() (term int64, listDuration time.Duration) {
-	term = r.FencedTerm
-	r.FencedTerm = 0
-	return term, r.ListDuration
+func (ts *TermState) TakeFenced() (term int64, listDuration time.Duration) {
+	term = ts.FencedTerm
+	ts.FencedTerm = 0
+	return term, ts.ListDuration
 }
 
 // BeginCommit records that a commit is sent. Its outcome is unknown until CompleteCommit, RollbackCommit or LoseTerm.
-func (r *Record) BeginCommit(c *PendingCommit) { r.PendingCommit = c }
+func (ts *TermState) BeginCommit(c *PendingCommit) { ts.PendingCommit = c }
 
 // PostponeFinalizer records that our finalizer was added to the pool and not kept: the next attempt waits until then.
-func (r *Record) PostponeFinalizer(until time.Time) { r.AddFinalizerAfter = until }
+func (ts *TermState) PostponeFinalizer(until time.Time) { ts.AddFinalizerAfter = until }
 
 // RequestRevalidation records that the state of the pool is outdated: the next reconcile ends the term.
-func (r *Record) RequestRevalidation() { r.NeedsRevalidation = true }
+func (ts *TermState) RequestRevalidation() { ts.NeedsRevalidation = true }
 
 // TakeRevalidation reports whether a job has found a reason to end the term, and resets that request.
-func (r *Record) TakeRevalidation() bool {
-	needed := r.NeedsRevalidation
-	r.NeedsRevalidation = false
-	return needed && r.Holder
+func (ts *TermState) TakeRevalidation() bool {
+	needed := ts.NeedsRevalidation
+	ts.NeedsRevalidation = false
+	return needed && ts.Holder
 }
 
 // CurrentTerm returns the current term of the pool.
-func (r *Record) CurrentTerm() PoolTerm {
-	if r.base.Pool == nil {
+func (ts *TermState) CurrentTerm() PoolTerm {
+	if ts.base.Pool == nil {
 		return PoolTerm{}
 	}
-	return PoolTerm{r.base.Pool.GetUID(), r.Term}
+	return PoolTerm{ts.base.Pool.GetUID(), ts.Number}
 }
 
 // RecordWriteRefusal records that the API server has refused a write of the pool permanently. The pool is not written
 // again before a pause is over.
-func (r *Record) RecordWriteRefusal(err error, now time.Time) {
+func (ts *TermState) RecordWriteRefusal(err error, now time.Time) {
 	if status := (*apierrors.StatusError)(nil); errors.As(err, &status) {
 		err = status // without the context that wraps it
 	}
-	if r.WriteRefusal == nil || normalizeError(err) != r.writeRefusalCause { // a new cause is written to each waiting claimant
-		r.WriteRefusal = PoolNotReady("%s cannot be written: the API server refuses its status: %v", r.base.Key, err)
-		r.writeRefusalCause = normalizeError(err)
+	if ts.WriteRefusal == nil || normalizeError(err) != ts.writeRefusalCause { // a new cause is written to each waiting claimant
+		ts.WriteRefusal = PoolNotReady("%s cannot be written: the API server refuses its status: %v", ts.base.Key, err)
+		ts.writeRefusalCause = normalizeError(err)
 	}
-	r.commitBackoff = term.NextRetryPause(r.commitBackoff)
-	r.CommitAfter = now.Add(r.commitBackoff)
+	ts.commitBackoff = term.NextRetryPause(ts.commitBackoff)
+	ts.CommitAfter = now.Add(ts.commitBackoff)
 }
 
 // IsWriteRefused reports whether the pool is not written now because the API server has refused a write of it.
-func (r *Record) IsWriteRefused(now time.Time) bool {
-	return r.WriteRefusal != nil && now.Before(r.CommitAfter)
+func (ts *TermState) IsWriteRefused(now time.Time) bool {
+	return ts.WriteRefusal != nil && now.Before(ts.CommitAfter)
 }
