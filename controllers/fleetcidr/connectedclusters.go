@@ -56,27 +56,27 @@ type connectedClusters struct {
 	byKey map[types.NamespacedName]*connectedCluster
 }
 
-func (s *connectedClusters) get(key nodeipam.ClusterKey) *connectedCluster {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.byKey[key]
+func (cs *connectedClusters) get(key nodeipam.ClusterKey) *connectedCluster {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return cs.byKey[key]
 }
 
-func (s *connectedClusters) put(key nodeipam.ClusterKey, connected *connectedCluster) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.byKey == nil {
-		s.byKey = map[types.NamespacedName]*connectedCluster{}
+func (cs *connectedClusters) put(key nodeipam.ClusterKey, connected *connectedCluster) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.byKey == nil {
+		cs.byKey = map[types.NamespacedName]*connectedCluster{}
 	}
-	s.byKey[key] = connected
+	cs.byKey[key] = connected
 }
 
 // allocators returns the allocators of the Clusters that are connected at the moment.
-func (s *connectedClusters) allocators() []*nodeipam.ClusterAllocator {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (cs *connectedClusters) allocators() []*nodeipam.ClusterAllocator {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
 	var out []*nodeipam.ClusterAllocator
-	for _, connected := range s.byKey {
+	for _, connected := range cs.byKey {
 		out = append(out, connected.ClusterAllocator)
 	}
 	return out
@@ -88,20 +88,20 @@ func (r *Reconciler) ClusterAllocators() []*nodeipam.ClusterAllocator {
 }
 
 // disconnect closes and forgets the allocator of a Cluster.
-func (s *connectedClusters) disconnect(key nodeipam.ClusterKey) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if connected := s.byKey[key]; connected != nil {
+func (cs *connectedClusters) disconnect(key nodeipam.ClusterKey) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if connected := cs.byKey[key]; connected != nil {
 		connected.stop()
 		connected.Close()
-		delete(s.byKey, key)
+		delete(cs.byKey, key)
 	}
 }
 
 // disconnectClient closes and forgets the allocator of a Cluster, if it was made from the given connection.
-func (s *connectedClusters) disconnectClient(key nodeipam.ClusterKey, connection client.Client) {
-	if connected := s.get(key); connected != nil && connected.uncachedClient == connection {
-		s.disconnect(key)
+func (cs *connectedClusters) disconnectClient(key nodeipam.ClusterKey, connection client.Client) {
+	if connected := cs.get(key); connected != nil && connected.uncachedClient == connection {
+		cs.disconnect(key)
 	}
 }
 
@@ -184,23 +184,23 @@ func (r *Reconciler) newConnectedCluster(key nodeipam.ClusterKey, connection cli
 }
 
 // activeFeeds returns the feeds that run.
-func (s *connectedCluster) activeFeeds() []*feed.Feed[nodeipam.ClusterKey] {
-	if s.serviceCIDRFeed == nil {
-		return []*feed.Feed[nodeipam.ClusterKey]{s.nodeFeed}
+func (cc *connectedCluster) activeFeeds() []*feed.Feed[nodeipam.ClusterKey] {
+	if cc.serviceCIDRFeed == nil {
+		return []*feed.Feed[nodeipam.ClusterKey]{cc.nodeFeed}
 	}
-	return []*feed.Feed[nodeipam.ClusterKey]{s.nodeFeed, s.serviceCIDRFeed}
+	return []*feed.Feed[nodeipam.ClusterKey]{cc.nodeFeed, cc.serviceCIDRFeed}
 }
 
 // hasSynced reports whether everything was read once that has to be known before a Node is granted anything.
-func (s *connectedCluster) hasSynced() bool {
-	return !slices.ContainsFunc(s.activeFeeds(), func(f *feed.Feed[nodeipam.ClusterKey]) bool { return !f.HasSynced() })
+func (cc *connectedCluster) hasSynced() bool {
+	return !slices.ContainsFunc(cc.activeFeeds(), func(f *feed.Feed[nodeipam.ClusterKey]) bool { return !f.HasSynced() })
 }
 
 // feedError returns what the user of the kubeconfig may not read; nil means that nothing is refused.
-func (s *connectedCluster) feedError() error {
-	for _, f := range s.activeFeeds() {
+func (cc *connectedCluster) feedError() error {
+	for _, f := range cc.activeFeeds() {
 		if err := f.RefusalError(); err != nil {
-			return newRefusalError(s.ClusterKey, err)
+			return newRefusalError(cc.ClusterKey, err)
 		}
 	}
 	return nil

@@ -17,26 +17,26 @@ import (
 
 // updateServiceCIDRs sets the CIDRs of Services in the workload cluster: those in the spec of its Cluster, and its
 // ServiceCIDR objects, if it has any.
-func (s *connectedCluster) updateServiceCIDRs(cluster *clusterv1.Cluster) error {
-	if s.serviceCIDRFeed == nil {
+func (cc *connectedCluster) updateServiceCIDRs(cluster *clusterv1.Cluster) error {
+	if cc.serviceCIDRFeed == nil {
 		gvk := networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR")
-		_, err := s.uncachedClient.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
+		_, err := cc.uncachedClient.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
 		if err != nil && !meta.IsNoMatchError(err) {
-			return fmt.Errorf("asking the API server of Cluster %s whether it has ServiceCIDRs: %w", s.ClusterKey, err)
+			return fmt.Errorf("asking the API server of Cluster %s whether it has ServiceCIDRs: %w", cc.ClusterKey, err)
 		}
 		if err == nil {
-			s.watchServiceCIDRs()
+			cc.watchServiceCIDRs()
 		}
 	}
-	s.SetServiceCIDRs(append(nodeipam.ParsePrefixes(cluster.Spec.ClusterNetwork.Services.CIDRBlocks), s.serviceCIDRs.Prefixes()...))
+	cc.SetServiceCIDRs(append(nodeipam.ParsePrefixes(cluster.Spec.ClusterNetwork.Services.CIDRBlocks), cc.serviceCIDRs.Prefixes()...))
 	return nil
 }
 
 // watchServiceCIDRs begins to watch ServiceCIDRs. A cache of the connection would block: without the right to list them
 // it never syncs, and does not report why.
-func (s *connectedCluster) watchServiceCIDRs() {
-	s.serviceCIDRFeed = feed.New(&networkingv1.ServiceCIDR{}, "", serviceCIDRSource{s.directClient}, s.directClient, s.serviceCIDRs)
-	s.startFeed(s.serviceCIDRFeed)
+func (cc *connectedCluster) watchServiceCIDRs() {
+	cc.serviceCIDRFeed = feed.New(&networkingv1.ServiceCIDR{}, "", serviceCIDRSource{cc.directClient}, cc.directClient, cc.serviceCIDRs)
+	cc.startFeed(cc.serviceCIDRFeed)
 }
 
 // serviceCIDRSource reads the ServiceCIDRs of a cluster, which are few.

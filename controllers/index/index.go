@@ -71,90 +71,90 @@ func (c *clusterBlocks) setBlock(key types.NamespacedName, a *v1alpha1.IPAllocat
 type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // NewSource returns a source that enqueues the Cluster of each IPAllocation that changes.
-func (x *BlockIndex) NewSource() source.Source {
+func (bi *BlockIndex) NewSource() source.Source {
 	return source.Func(func(_ context.Context, q Queue) error {
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		x.queues = append(x.queues, q)
+		bi.mu.Lock()
+		defer bi.mu.Unlock()
+		bi.queues = append(bi.queues, q)
 		return nil
 	})
 }
 
 // ensureMaps creates the maps that the zero value does not have.
-func (x *BlockIndex) ensureMaps() {
-	if x.deletedUIDs == nil {
-		x.byCluster, x.clusterByBlock = map[types.NamespacedName]*clusterBlocks{}, map[types.NamespacedName]types.NamespacedName{}
-		x.deletedUIDs = lru.New(maxDeletedUIDs)
+func (bi *BlockIndex) ensureMaps() {
+	if bi.deletedUIDs == nil {
+		bi.byCluster, bi.clusterByBlock = map[types.NamespacedName]*clusterBlocks{}, map[types.NamespacedName]types.NamespacedName{}
+		bi.deletedUIDs = lru.New(maxDeletedUIDs)
 	}
 }
 
-func (x *BlockIndex) enqueueCluster(cluster types.NamespacedName) {
-	for _, q := range x.queues {
+func (bi *BlockIndex) enqueueCluster(cluster types.NamespacedName) {
+	for _, q := range bi.queues {
 		q.Add(reconcile.Request{NamespacedName: cluster})
 	}
 }
 
 // ObserveBlock records an IPAllocation, unless the known version is newer.
-func (x *BlockIndex) ObserveBlock(a *v1alpha1.IPAllocation) {
+func (bi *BlockIndex) ObserveBlock(a *v1alpha1.IPAllocation) {
 	if _, ok := pools.ChildPoolKey(a); ok {
 		return // it is for a pool
 	}
 	cluster, key := a.Spec.TenantClusterRef.NamespacedName(), client.ObjectKeyFromObject(a)
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.ensureMaps()
-	if _, gone := x.deletedUIDs.Get(a.UID); gone {
+	bi.mu.Lock()
+	defer bi.mu.Unlock()
+	bi.ensureMaps()
+	if _, gone := bi.deletedUIDs.Get(a.UID); gone {
 		return
 	}
-	of := x.byCluster[cluster]
+	of := bi.byCluster[cluster]
 	if of == nil {
 		of = &clusterBlocks{blocks: map[types.NamespacedName]*v1alpha1.IPAllocation{}}
-		x.byCluster[cluster] = of
+		bi.byCluster[cluster] = of
 	}
 	if old := of.blocks[key]; old != nil && old.UID == a.UID && !term.IsNewerVersion(a.ResourceVersion, old.ResourceVersion) {
 		return
 	}
 	of.setBlock(key, trimBlock(a))
-	x.clusterByBlock[key] = cluster
-	x.enqueueCluster(cluster)
+	bi.clusterByBlock[key] = cluster
+	bi.enqueueCluster(cluster)
 }
 
 // ForgetBlock records that an IPAllocation is gone: only its name and its UID are read.
-func (x *BlockIndex) ForgetBlock(a *v1alpha1.IPAllocation) {
+func (bi *BlockIndex) ForgetBlock(a *v1alpha1.IPAllocation) {
 	key := client.ObjectKeyFromObject(a)
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.ensureMaps()
-	x.deletedUIDs.Add(a.UID, nil)
-	cluster, known := x.clusterByBlock[key]
-	of := x.byCluster[cluster]
+	bi.mu.Lock()
+	defer bi.mu.Unlock()
+	bi.ensureMaps()
+	bi.deletedUIDs.Add(a.UID, nil)
+	cluster, known := bi.clusterByBlock[key]
+	of := bi.byCluster[cluster]
 	if !known || of.blocks[key].UID != a.UID {
 		return
 	}
-	delete(x.clusterByBlock, key)
+	delete(bi.clusterByBlock, key)
 	of.setBlock(key, nil)
 	if len(of.blocks) == 0 {
-		delete(x.byCluster, cluster)
+		delete(bi.byCluster, cluster)
 	}
-	x.enqueueCluster(cluster)
+	bi.enqueueCluster(cluster)
 }
 
 // LoadBalancerBlocks returns copies of the load-balancer blocks of a Cluster: oldest first, so the first is the one it
 // began with.
-func (x *BlockIndex) LoadBalancerBlocks(cluster types.NamespacedName) []*v1alpha1.IPAllocation {
-	return x.blocksOfType(cluster, v1alpha1.LoadBalancerAllocation)
+func (bi *BlockIndex) LoadBalancerBlocks(cluster types.NamespacedName) []*v1alpha1.IPAllocation {
+	return bi.blocksOfType(cluster, v1alpha1.LoadBalancerAllocation)
 }
 
 // PodBlocks returns copies of the blocks that the Nodes of a Cluster get their pod CIDRs from, oldest first.
-func (x *BlockIndex) PodBlocks(cluster types.NamespacedName) []*v1alpha1.IPAllocation {
-	return x.blocksOfType(cluster, v1alpha1.PodsAllocation)
+func (bi *BlockIndex) PodBlocks(cluster types.NamespacedName) []*v1alpha1.IPAllocation {
+	return bi.blocksOfType(cluster, v1alpha1.PodsAllocation)
 }
 
-func (x *BlockIndex) blocksOfType(cluster types.NamespacedName, kind v1alpha1.AllocationType) []*v1alpha1.IPAllocation {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+func (bi *BlockIndex) blocksOfType(cluster types.NamespacedName, kind v1alpha1.AllocationType) []*v1alpha1.IPAllocation {
+	bi.mu.Lock()
+	defer bi.mu.Unlock()
 	var out []*v1alpha1.IPAllocation
-	of := x.byCluster[cluster]
+	of := bi.byCluster[cluster]
 	if of == nil {
 		return nil
 	}
@@ -173,28 +173,28 @@ func (x *BlockIndex) blocksOfType(cluster types.NamespacedName, kind v1alpha1.Al
 }
 
 // HasProjectedBlock reports whether a Cluster has a block that it was shown. It costs O(1).
-func (x *BlockIndex) HasProjectedBlock(cluster types.NamespacedName) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	of := x.byCluster[cluster]
+func (bi *BlockIndex) HasProjectedBlock(cluster types.NamespacedName) bool {
+	bi.mu.Lock()
+	defer bi.mu.Unlock()
+	of := bi.byCluster[cluster]
 	return of != nil && of.projectedCount > 0
 }
 
 // HasDemandCondition reports whether a block of a Cluster has the condition whether its Services have what they
 // request. It costs O(1).
-func (x *BlockIndex) HasDemandCondition(cluster types.NamespacedName) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	of := x.byCluster[cluster]
+func (bi *BlockIndex) HasDemandCondition(cluster types.NamespacedName) bool {
+	bi.mu.Lock()
+	defer bi.mu.Unlock()
+	of := bi.byCluster[cluster]
 	return of != nil && of.demandConditionCount > 0
 }
 
 // UnlabelledBlocks returns copies of the allocations of a Cluster that have no role, or not Cluster API's label with
 // the name of the Cluster, except those that are being deleted.
-func (x *BlockIndex) UnlabelledBlocks(cluster types.NamespacedName) []*v1alpha1.IPAllocation {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	of := x.byCluster[cluster]
+func (bi *BlockIndex) UnlabelledBlocks(cluster types.NamespacedName) []*v1alpha1.IPAllocation {
+	bi.mu.Lock()
+	defer bi.mu.Unlock()
+	of := bi.byCluster[cluster]
 	if of == nil {
 		return nil
 	}
@@ -209,8 +209,8 @@ func (x *BlockIndex) UnlabelledBlocks(cluster types.NamespacedName) []*v1alpha1.
 }
 
 // WithIndexing returns a store that also passes to the index the IPAllocations that a memory receives.
-func (x *BlockIndex) WithIndexing(memory feed.Store[pools.Key]) feed.Store[pools.Key] {
-	return indexingMemory{memory, x}
+func (bi *BlockIndex) WithIndexing(memory feed.Store[pools.Key]) feed.Store[pools.Key] {
+	return indexingMemory{memory, bi}
 }
 
 type indexingMemory struct {
@@ -219,19 +219,19 @@ type indexingMemory struct {
 }
 
 // ObserveObject implements feed.Store. The memory comes first: a reconcile that the index enqueues reads it.
-func (b indexingMemory) ObserveObject(o client.Object) (pools.Key, bool) {
-	key, wake := b.Store.ObserveObject(o)
+func (im indexingMemory) ObserveObject(o client.Object) (pools.Key, bool) {
+	key, wake := im.Store.ObserveObject(o)
 	if a, ok := o.(*v1alpha1.IPAllocation); ok {
-		b.blocks.ObserveBlock(a)
+		im.blocks.ObserveBlock(a)
 	}
 	return key, wake
 }
 
 // ForgetObject implements feed.Store.
-func (b indexingMemory) ForgetObject(o client.Object) (pools.Key, bool) {
-	key, wake := b.Store.ForgetObject(o)
+func (im indexingMemory) ForgetObject(o client.Object) (pools.Key, bool) {
+	key, wake := im.Store.ForgetObject(o)
 	if a, ok := o.(*v1alpha1.IPAllocation); ok {
-		b.blocks.ForgetBlock(a)
+		im.blocks.ForgetBlock(a)
 	}
 	return key, wake
 }

@@ -20,15 +20,15 @@ import (
 type EnabledBackends struct{ MetalLB, Hosts bool }
 
 // IsAnyEnabled reports whether the manager serves any load balancer.
-func (w EnabledBackends) IsAnyEnabled() bool { return w.MetalLB || w.Hosts }
+func (eb EnabledBackends) IsAnyEnabled() bool { return eb.MetalLB || eb.Hosts }
 
 // disabledMessage returns what the manager does not serve of what a load balancer shows, and which flag changes that;
 // empty if it serves it.
-func (w EnabledBackends) disabledMessage(by string) string {
+func (eb EnabledBackends) disabledMessage(by string) string {
 	switch {
-	case by == v1alpha1.ShownByMetalLB && !w.MetalLB:
+	case by == v1alpha1.ShownByMetalLB && !eb.MetalLB:
 		return "this manager runs without --service-leases, so it gives MetalLB no addresses"
-	case by == v1alpha1.ShownByHost && !w.Hosts:
+	case by == v1alpha1.ShownByHost && !eb.Hosts:
 		return fmt.Sprintf("this manager runs without --host-load-balancers, so Services of class %s get no addresses", v1alpha1.HostLoadBalancerClass)
 	}
 	return ""
@@ -36,18 +36,18 @@ func (w EnabledBackends) disabledMessage(by string) string {
 
 // CacheOptions returns the cache settings for the kinds that the manager may read in one namespace alone, and for
 // EndpointSlices, which keep only what shows whether an endpoint is ready.
-func (w EnabledBackends) CacheOptions() map[client.Object]cache.ByObject {
+func (eb EnabledBackends) CacheOptions() map[client.Object]cache.ByObject {
 	out := map[client.Object]cache.ByObject{}
 	in := func(namespace string) cache.ByObject {
 		return cache.ByObject{Namespaces: map[string]cache.Config{namespace: {}}}
 	}
-	if w.MetalLB {
+	if eb.MetalLB {
 		out[&metallbv1beta1.IPAddressPool{}], out[&metallbv1beta1.L2Advertisement{}] = in(metallb.Namespace), in(metallb.Namespace)
 	}
-	if w.Hosts {
+	if eb.Hosts {
 		out[&coordinationv1.Lease{}] = in(record.Namespace)
 	}
-	if w.IsAnyEnabled() {
+	if eb.IsAnyEnabled() {
 		out[&discoveryv1.EndpointSlice{}] = cache.ByObject{Transform: slim.TrimEndpointSlice}
 	}
 	return out

@@ -29,43 +29,43 @@ type delays struct {
 }
 
 // trackMissingHosts records which addresses no host has, and since when.
-func (y *delays) trackMissingHosts() {
-	for uid, status := range y.state.hostStatuses {
+func (d *delays) trackMissingHosts() {
+	for uid, status := range d.state.hostStatuses {
 		if !status.HasReport() {
-			y.observations.awaitTimeout(observation{leaseUID: uid, withoutHost: true}, noHostTimeout)
+			d.observations.awaitTimeout(observation{leaseUID: uid, withoutHost: true}, noHostTimeout)
 		}
 	}
 }
 
 // trackPlacement records which Services have no address from MetalLB although their condition shows that they have
 // their ports, and since when.
-func (y *delays) trackPlacement() {
-	for i, s := range y.state.services {
-		if !y.state.isPlaced(&y.state.serviceStates[i]) && isReportedSatisfied(s) {
-			y.observations.awaitTimeout(observation{serviceUID: s.UID}, placementTimeout)
+func (d *delays) trackPlacement() {
+	for i, s := range d.state.services {
+		if !d.state.isPlaced(&d.state.serviceStates[i]) && isReportedSatisfied(s) {
+			d.observations.awaitTimeout(observation{serviceUID: s.UID}, placementTimeout)
 		}
 	}
 }
 
 // trackMissingLeases records which Services name leases that do not exist, and since when.
-func (y *delays) trackMissingLeases() {
-	for i, s := range y.state.services {
-		if y.state.hasMissingLease(&y.state.serviceStates[i]) {
-			y.observations.awaitTimeout(observation{serviceUID: s.UID, leaseNotFound: true}, leaseNotFoundDelay)
+func (d *delays) trackMissingLeases() {
+	for i, s := range d.state.services {
+		if d.state.hasMissingLease(&d.state.serviceStates[i]) {
+			d.observations.awaitTimeout(observation{serviceUID: s.UID, leaseNotFound: true}, leaseNotFoundDelay)
 		}
 	}
 }
 
 // isHostOverdue reports whether no host has had the address of a lease for so long that the condition shows it.
-func (y *delays) isHostOverdue(lease types.UID) bool {
-	age, missing := y.observations.age(observation{leaseUID: lease, withoutHost: true})
+func (d *delays) isHostOverdue(lease types.UID) bool {
+	age, missing := d.observations.age(observation{leaseUID: lease, withoutHost: true})
 	return missing && age >= noHostTimeout
 }
 
 // placementReason returns the reason for a Service that has its ports: that of the grant, unless MetalLB has not
 // assigned the address for some time.
-func (y *delays) placementReason(s *corev1.Service, service *leaseports.Service, granted leaseports.Reason) leaseports.Reason {
-	age, missing := y.observations.age(observation{serviceUID: s.UID})
+func (d *delays) placementReason(s *corev1.Service, service *leaseports.Service, granted leaseports.Reason) leaseports.Reason {
+	age, missing := d.observations.age(observation{serviceUID: s.UID})
 	if !missing || (age < placementTimeout && !isReportedNotPlaced(s)) {
 		return granted
 	}
@@ -75,10 +75,10 @@ func (y *delays) placementReason(s *corev1.Service, service *leaseports.Service,
 
 // isAwaitingLease reports whether a Service gets the reason that its lease is not found, and has not waited long enough
 // for it. A Service whose condition shows that it has its ports gets that reason at once.
-func (y *delays) isAwaitingLease(s *corev1.Service, v leaseports.Reason) bool {
+func (d *delays) isAwaitingLease(s *corev1.Service, v leaseports.Reason) bool {
 	if v.Reason != v1alpha1.LeaseNotFoundReason && v.Reason != v1alpha1.NotAllowedReason {
 		return false
 	}
-	age, missing := y.observations.age(observation{serviceUID: s.UID, leaseNotFound: true})
+	age, missing := d.observations.age(observation{serviceUID: s.UID, leaseNotFound: true})
 	return missing && !isReportedSatisfied(s) && age < leaseNotFoundDelay
 }

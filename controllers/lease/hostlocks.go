@@ -25,18 +25,18 @@ type hostLocks struct {
 }
 
 // readStatus returns what the cache shows of the host that has the address of a lease.
-func (k *hostLocks) readStatus(ctx context.Context, o *v1alpha1.IPLease) (*leaseports.HostStatus, error) {
+func (hl *hostLocks) readStatus(ctx context.Context, o *v1alpha1.IPLease) (*leaseports.HostStatus, error) {
 	lock := &coordinationv1.Lease{}
-	err := k.api.Client.Get(ctx, client.ObjectKey{Namespace: record.Namespace, Name: lockName(o)}, lock)
+	err := hl.api.Client.Get(ctx, client.ObjectKey{Namespace: record.Namespace, Name: lockName(o)}, lock)
 	if apierrors.IsNotFound(err) {
 		lock, err = nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the lock of the address of IPLease %s/%s: %w", o.Namespace, o.Name, err)
 	}
-	status := k.newHostStatus(o, lock)
+	status := hl.newHostStatus(o, lock)
 	if status.Silent {
-		status.ReachableByOther, err = k.isReachableByOther(ctx, o, status.Holder)
+		status.ReachableByOther, err = hl.isReachableByOther(ctx, o, status.Holder)
 	}
 	return status, err
 }
@@ -46,23 +46,23 @@ func (k *hostLocks) readStatus(ctx context.Context, o *v1alpha1.IPLease) (*lease
 //
 // A host takes the lock first, and reads the lease after that, before it adds the address. Here the lease was read
 // first, already being deleted, and the lock is read after it, by a live read: so one of the two sees the other.
-func (k *hostLocks) releaseLocks(ctx context.Context, o *v1alpha1.IPLease) (leaseports.Reason, error) {
-	names, err := k.lockNamesForLease(ctx, o)
+func (hl *hostLocks) releaseLocks(ctx context.Context, o *v1alpha1.IPLease) (leaseports.Reason, error) {
+	names, err := hl.lockNamesForLease(ctx, o)
 	if err != nil {
 		return leaseports.Reason{}, err
 	}
 	for _, name := range names {
 		lock := &coordinationv1.Lease{}
-		err := k.api.Live.Get(ctx, client.ObjectKey{Namespace: record.Namespace, Name: name}, lock)
+		err := hl.api.Live.Get(ctx, client.ObjectKey{Namespace: record.Namespace, Name: name}, lock)
 		if apierrors.IsNotFound(err) {
 			continue
 		}
 		if err != nil {
 			return leaseports.Reason{}, fmt.Errorf("reading the lock of the address of IPLease %s/%s: %w", o.Namespace, o.Name, err)
 		}
-		status := k.newHostStatus(o, lock)
+		status := hl.newHostStatus(o, lock)
 		if status.Silent || status.PreviousHolder != "" {
-			if status.ReachableByOther, err = k.isReachableByOther(ctx, o, status.Holder); err != nil {
+			if status.ReachableByOther, err = hl.isReachableByOther(ctx, o, status.Holder); err != nil {
 				return leaseports.Reason{}, err
 			}
 		}
@@ -70,7 +70,7 @@ func (k *hostLocks) releaseLocks(ctx context.Context, o *v1alpha1.IPLease) (leas
 			return why, nil
 		}
 		// A host that takes the lock meanwhile keeps it.
-		err = exact.DeleteWithPreconditions(ctx, k.api.Client, lock)
+		err = exact.DeleteWithPreconditions(ctx, hl.api.Client, lock)
 		if client.IgnoreNotFound(err) != nil {
 			return leaseports.Reason{}, fmt.Errorf("deleting the released lock of the address of IPLease %s/%s: %w", o.Namespace, o.Name, err)
 		}
@@ -80,11 +80,11 @@ func (k *hostLocks) releaseLocks(ctx context.Context, o *v1alpha1.IPLease) (leas
 
 // lockNamesForLease returns the names of the locks that may be for a lease: that of its address, and, if its pool was
 // in another network before, that of the earlier network.
-func (k *hostLocks) lockNamesForLease(ctx context.Context, o *v1alpha1.IPLease) ([]string, error) {
+func (hl *hostLocks) lockNamesForLease(ctx context.Context, o *v1alpha1.IPLease) ([]string, error) {
 	out := []string{lockName(o)}
 	all := &coordinationv1.LeaseList{}
 	key := client.MatchingFields{lockIndex: record.LockName(leaseAddress(o), "")}
-	if err := k.api.Client.List(ctx, all, client.InNamespace(record.Namespace), key, client.UnsafeDisableDeepCopy); err != nil {
+	if err := hl.api.Client.List(ctx, all, client.InNamespace(record.Namespace), key, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("reading the locks of the address of IPLease %s/%s: %w", o.Namespace, o.Name, err)
 	}
 	for i := range all.Items {
@@ -100,7 +100,7 @@ func (k *hostLocks) lockNamesForLease(ctx context.Context, o *v1alpha1.IPLease) 
 func lockName(o *v1alpha1.IPLease) string { return record.LockName(leaseAddress(o), o.Status.Network) }
 
 // newHostStatus returns what the lock of the address of a lease shows; lock is nil if there is none.
-func (k *hostLocks) newHostStatus(o *v1alpha1.IPLease, lock *coordinationv1.Lease) *leaseports.HostStatus {
+func (hl *hostLocks) newHostStatus(o *v1alpha1.IPLease, lock *coordinationv1.Lease) *leaseports.HostStatus {
 	out := &leaseports.HostStatus{HasLock: lock != nil}
 	if lock == nil {
 		return out
@@ -115,7 +115,7 @@ func (k *hostLocks) newHostStatus(o *v1alpha1.IPLease, lock *coordinationv1.Leas
 	}
 	out.Holder, out.PreviousHolder = holder, parsed.ReleasedBy
 	if holder != "" {
-		life := k.heartbeats.livenessForHost(holder, k.schedule.now)
+		life := hl.heartbeats.livenessForHost(holder, hl.schedule.now)
 		out.Alive, out.Silent = life == livenessAlive, life == livenessSilent
 	}
 	if parsed.Report != nil && parsed.Report.LeaseUID == o.UID {
@@ -125,10 +125,10 @@ func (k *hostLocks) newHostStatus(o *v1alpha1.IPLease, lock *coordinationv1.Leas
 }
 
 // isReachableByOther reports whether a host other than beside, which is not silent, reaches the address of a lease.
-func (k *hostLocks) isReachableByOther(ctx context.Context, o *v1alpha1.IPLease, beside string) (bool, error) {
+func (hl *hostLocks) isReachableByOther(ctx context.Context, o *v1alpha1.IPLease, beside string) (bool, error) {
 	all := &coordinationv1.LeaseList{}
 	key := client.MatchingFields{lockIndex: heartbeatIndexValue}
-	if err := k.api.Client.List(ctx, all, client.InNamespace(record.Namespace), key, client.UnsafeDisableDeepCopy); err != nil {
+	if err := hl.api.Client.List(ctx, all, client.InNamespace(record.Namespace), key, client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("reading the heartbeats of hosts: %w", err)
 	}
 	for i := range all.Items {
@@ -137,7 +137,7 @@ func (k *hostLocks) isReachableByOther(ctx context.Context, o *v1alpha1.IPLease,
 			log.FromContext(ctx).Error(err, "Failed to parse the heartbeat of a host: it does not count as one that reaches the address")
 			continue
 		}
-		if h.Name != beside && h.Network == o.Status.Network && h.CanReach(leaseAddress(o)) && k.heartbeats.livenessForHost(h.Name, k.schedule.now) != livenessSilent {
+		if h.Name != beside && h.Network == o.Status.Network && h.CanReach(leaseAddress(o)) && hl.heartbeats.livenessForHost(h.Name, hl.schedule.now) != livenessSilent {
 			return true, nil
 		}
 	}

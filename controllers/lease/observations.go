@@ -42,44 +42,44 @@ type observations struct {
 
 // confirmedTwice reports whether a live read has shown something now and once before, some time ago. Otherwise the
 // namespace is requeued.
-func (n *observations) confirmedTwice(o observation) bool {
-	since := n.record(o, n.clock()) // after the read, while the reconcile began before it
-	wait := confirmationInterval - n.schedule.now.Sub(since)
-	n.schedule.requeueWithin(wait)
+func (ob *observations) confirmedTwice(o observation) bool {
+	since := ob.record(o, ob.clock()) // after the read, while the reconcile began before it
+	wait := confirmationInterval - ob.schedule.now.Sub(since)
+	ob.schedule.requeueWithin(wait)
 	return wait <= 0
 }
 
 // awaitTimeout records something that counts once it has lasted for timeout. The namespace is requeued then.
-func (n *observations) awaitTimeout(o observation, timeout time.Duration) {
-	since := n.record(o, n.schedule.now)
-	n.schedule.requeueWithin(timeout - n.schedule.now.Sub(since))
+func (ob *observations) awaitTimeout(o observation, timeout time.Duration) {
+	since := ob.record(o, ob.schedule.now)
+	ob.schedule.requeueWithin(timeout - ob.schedule.now.Sub(since))
 }
 
 // record records an observation, and returns since when it was made: at, if it was not made before.
-func (n *observations) record(o observation, at time.Time) (since time.Time) {
-	since, before := n.earlier[o]
+func (ob *observations) record(o observation, at time.Time) (since time.Time) {
+	since, before := ob.earlier[o]
 	if !before {
 		since = at
 	}
-	n.current[o] = since
+	ob.current[o] = since
 	return since
 }
 
 // age returns how long something has been observed; made reports whether this reconcile observes it.
-func (n *observations) age(o observation) (age time.Duration, made bool) {
-	since, made := n.current[o]
-	return n.schedule.now.Sub(since), made
+func (ob *observations) age(o observation) (age time.Duration, made bool) {
+	since, made := ob.current[o]
+	return ob.schedule.now.Sub(since), made
 }
 
 // keepUnchecked keeps the earlier observations that the addresses of leases are released, if this reconcile has not
 // checked them, as an earlier step has changed something. A lease that is being deleted does not get back what it has
 // lost.
-func (n *observations) keepUnchecked(leases []*v1alpha1.IPLease) {
-	for o, since := range n.earlier {
-		_, again := n.current[o]
+func (ob *observations) keepUnchecked(leases []*v1alpha1.IPLease) {
+	for o, since := range ob.earlier {
+		_, again := ob.current[o]
 		ofRelease := o.formerService == (leaseports.ServiceRef{}) && !o.withoutHost
-		if ofRelease && !again && slices.ContainsFunc(leases, func(l *v1alpha1.IPLease) bool { return l.UID == o.leaseUID && !n.checkedLeases[l.UID] }) {
-			n.current[o] = since
+		if ofRelease && !again && slices.ContainsFunc(leases, func(l *v1alpha1.IPLease) bool { return l.UID == o.leaseUID && !ob.checkedLeases[l.UID] }) {
+			ob.current[o] = since
 		}
 	}
 }

@@ -37,25 +37,25 @@ type reader struct {
 }
 
 // gatherState reads the state of the namespace: its leases, their Services, the pools, and what hosts report.
-func (g *reader) gatherState(ctx context.Context) error {
+func (r *reader) gatherState(ctx context.Context) error {
 	leases := &v1alpha1.IPLeaseList{}
-	if err := g.api.Client.List(ctx, leases, client.InNamespace(g.state.namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("reading the leases of namespace %s: %w", g.state.namespace, err)
+	if err := r.api.Client.List(ctx, leases, client.InNamespace(r.state.namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("reading the leases of namespace %s: %w", r.state.namespace, err)
 	}
-	g.state.leasesByAddress = map[netip.Addr][]*v1alpha1.IPLease{}
-	g.state.leasesByName, g.state.portHolders = map[string]*v1alpha1.IPLease{}, map[leaseports.ServiceRef]bool{}
+	r.state.leasesByAddress = map[netip.Addr][]*v1alpha1.IPLease{}
+	r.state.leasesByName, r.state.portHolders = map[string]*v1alpha1.IPLease{}, map[leaseports.ServiceRef]bool{}
 	for i := range leases.Items {
 		o := &leases.Items[i]
 		state := leaseports.NewLease(o)
-		g.state.leases, g.state.leaseStates, g.state.leasesByName[o.Name] = append(g.state.leases, o), append(g.state.leaseStates, state), o
+		r.state.leases, r.state.leaseStates, r.state.leasesByName[o.Name] = append(r.state.leases, o), append(r.state.leaseStates, state), o
 		if a := leaseAddress(o); a.IsValid() {
-			g.state.leasesByAddress[a] = append(g.state.leasesByAddress[a], o)
+			r.state.leasesByAddress[a] = append(r.state.leasesByAddress[a], o)
 		}
 		for _, h := range state.PortTable {
-			g.state.portHolders[h.Service] = true
+			r.state.portHolders[h.Service] = true
 		}
 	}
-	for _, read := range []func(context.Context) error{g.gatherServices, g.gatherUsurpedPorts, g.gatherClassPools, g.gatherAddressPools, g.gatherHostStatuses} {
+	for _, read := range []func(context.Context) error{r.gatherServices, r.gatherUsurpedPorts, r.gatherClassPools, r.gatherAddressPools, r.gatherHostStatuses} {
 		if err := read(ctx); err != nil {
 			return err
 		}
@@ -64,39 +64,39 @@ func (g *reader) gatherState(ctx context.Context) error {
 }
 
 // gatherServices reads the Services that request leases of the namespace, or have something of one.
-func (g *reader) gatherServices(ctx context.Context) error {
+func (r *reader) gatherServices(ctx context.Context) error {
 	own, foreign := &corev1.ServiceList{}, &corev1.ServiceList{}
-	if err := g.api.Client.List(ctx, own, client.InNamespace(g.state.namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("reading the Services of namespace %s: %w", g.state.namespace, err)
+	if err := r.api.Client.List(ctx, own, client.InNamespace(r.state.namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("reading the Services of namespace %s: %w", r.state.namespace, err)
 	}
-	if err := g.api.Client.List(ctx, foreign, client.MatchingFields{foreignNamespaceIndex: g.state.namespace}, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("reading the Services that name leases of namespace %s: %w", g.state.namespace, err)
+	if err := r.api.Client.List(ctx, foreign, client.MatchingFields{foreignNamespaceIndex: r.state.namespace}, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("reading the Services that name leases of namespace %s: %w", r.state.namespace, err)
 	}
 	known := map[leaseports.ServiceRef]bool{}
 	for _, all := range [][]corev1.Service{own.Items, foreign.Items} {
 		for i := range all {
 			s := &all[i]
-			ref := leaseports.NewServiceRef(s, g.state.namespace)
-			if known[ref] || (!isLeaseRelated(s) && !g.state.portHolders[ref]) {
+			ref := leaseports.NewServiceRef(s, r.state.namespace)
+			if known[ref] || (!isLeaseRelated(s) && !r.state.portHolders[ref]) {
 				continue
 			}
 			known[ref] = true
-			if err := g.addService(ctx, s, ref); err != nil {
+			if err := r.addService(ctx, s, ref); err != nil {
 				return err
 			}
 		}
 	}
-	for ref := range g.state.portHolders {
+	for ref := range r.state.portHolders {
 		if known[ref] || ref.Namespace == "" {
 			continue
 		}
 		s := &corev1.Service{}
-		if err := g.api.Client.Get(ctx, g.state.serviceKey(ref), s); apierrors.IsNotFound(err) {
+		if err := r.api.Client.Get(ctx, r.state.serviceKey(ref), s); apierrors.IsNotFound(err) {
 			continue
 		} else if err != nil {
 			return fmt.Errorf("reading Service %s, which has a port of a lease: %w", ref, err)
 		}
-		if err := g.addService(ctx, s, ref); err != nil {
+		if err := r.addService(ctx, s, ref); err != nil {
 			return err
 		}
 	}
@@ -104,34 +104,34 @@ func (g *reader) gatherServices(ctx context.Context) error {
 }
 
 // addService adds a Service to those that are decided on.
-func (g *reader) addService(ctx context.Context, s *corev1.Service, ref leaseports.ServiceRef) error {
-	state := leaseports.NewService(s, g.state.namespace)
-	state.NotServedMessage = g.state.disabledMessage(state.ShownBy)
+func (r *reader) addService(ctx context.Context, s *corev1.Service, ref leaseports.ServiceRef) error {
+	state := leaseports.NewService(s, r.state.namespace)
+	state.NotServedMessage = r.state.disabledMessage(state.ShownBy)
 	if c := leaseCondition(s); c != nil {
 		state.ReportedIdle = c.Reason == v1alpha1.IdleReason
 	}
-	if state.LoadBalancerClass != "" || g.state.portHolders[ref] {
-		ready, err := g.hasReadyEndpoint(ctx, s)
+	if state.LoadBalancerClass != "" || r.state.portHolders[ref] {
+		ready, err := r.hasReadyEndpoint(ctx, s)
 		if err != nil {
 			return err
 		}
 		state.HasReadyEndpoint = ready
 	}
 	if ref.Namespace != "" {
-		labels, err := g.namespaceLabels(ctx, ref.Namespace)
+		labels, err := r.namespaceLabels(ctx, ref.Namespace)
 		if err != nil {
 			return err
 		}
 		state.NamespaceLabels = labels
 	}
-	g.state.services, g.state.serviceStates = append(g.state.services, s), append(g.state.serviceStates, state)
+	r.state.services, r.state.serviceStates = append(r.state.services, s), append(r.state.serviceStates, state)
 	return nil
 }
 
 // namespaceLabels returns the labels of a namespace; one that is gone has none.
-func (g *reader) namespaceLabels(ctx context.Context, name string) (map[string]string, error) {
+func (r *reader) namespaceLabels(ctx context.Context, name string) (map[string]string, error) {
 	ns := lookup.NamespaceMetadata()
-	err := g.api.Client.Get(ctx, client.ObjectKey{Name: name}, ns)
+	err := r.api.Client.Get(ctx, client.ObjectKey{Name: name}, ns)
 	if client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("reading the labels of namespace %s: %w", name, err)
 	}
@@ -139,10 +139,10 @@ func (g *reader) namespaceLabels(ctx context.Context, name string) (map[string]s
 }
 
 // hasReadyEndpoint reports whether a Service has a ready endpoint.
-func (g *reader) hasReadyEndpoint(ctx context.Context, s *corev1.Service) (bool, error) {
-	if g.readyEndpoints[s.Namespace] == nil {
+func (r *reader) hasReadyEndpoint(ctx context.Context, s *corev1.Service) (bool, error) {
+	if r.readyEndpoints[s.Namespace] == nil {
 		all := &discoveryv1.EndpointSliceList{}
-		if err := g.api.Client.List(ctx, all, client.InNamespace(s.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		if err := r.api.Client.List(ctx, all, client.InNamespace(s.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 			return false, fmt.Errorf("reading the endpoints of namespace %s: %w", s.Namespace, err)
 		}
 		ready := map[string]bool{}
@@ -151,9 +151,9 @@ func (g *reader) hasReadyEndpoint(ctx context.Context, s *corev1.Service) (bool,
 				ready[e.Labels[discoveryv1.LabelServiceName]] = true
 			}
 		}
-		g.readyEndpoints[s.Namespace] = ready
+		r.readyEndpoints[s.Namespace] = ready
 	}
-	return g.readyEndpoints[s.Namespace][s.Name], nil
+	return r.readyEndpoints[s.Namespace][s.Name], nil
 }
 
 // isSliceReady reports whether an EndpointSlice has a ready endpoint.
@@ -165,27 +165,27 @@ func isSliceReady(e *discoveryv1.EndpointSlice) bool {
 // record: a user who puts the label for Services with a lease on a Service without one can make MetalLB assign it a
 // port that is free. Until that Service has lost the port, no other Service gets it. No watch enqueues the namespace of
 // the lease then, so the namespace is requeued.
-func (g *reader) gatherUsurpedPorts(ctx context.Context) error {
-	if !g.state.MetalLB {
+func (r *reader) gatherUsurpedPorts(ctx context.Context) error {
+	if !r.state.MetalLB {
 		return nil
 	}
-	for i, o := range g.state.leases {
-		state := &g.state.leaseStates[i]
+	for i, o := range r.state.leases {
+		state := &r.state.leaseStates[i]
 		if isShownByHost(o) || !state.Address.IsValid() {
 			continue
 		}
 		all := &corev1.ServiceList{}
-		if err := g.api.Client.List(ctx, all, client.MatchingFields{statusAddressIndex: state.Address.String()}, client.UnsafeDisableDeepCopy); err != nil {
+		if err := r.api.Client.List(ctx, all, client.MatchingFields{statusAddressIndex: state.Address.String()}, client.UnsafeDisableDeepCopy); err != nil {
 			return fmt.Errorf("reading the Services that show %s: %w", state.Address, err)
 		}
 		for j := range all.Items {
 			s := &all.Items[j]
-			for _, p := range leaseports.FindUsurpedPorts(s, state, g.state.namespace) {
+			for _, p := range leaseports.FindUsurpedPorts(s, state, r.state.namespace) {
 				if state.UsurpedPorts == nil {
 					state.UsurpedPorts = map[leaseports.Port]leaseports.ServiceRef{}
 				}
-				state.UsurpedPorts[p] = leaseports.NewServiceRef(s, g.state.namespace)
-				g.schedule.requeueWithin(recheckInterval)
+				state.UsurpedPorts[p] = leaseports.NewServiceRef(s, r.state.namespace)
+				r.schedule.requeueWithin(recheckInterval)
 			}
 		}
 	}
@@ -193,30 +193,30 @@ func (g *reader) gatherUsurpedPorts(ctx context.Context) error {
 }
 
 // gatherClassPools reads the pools from which leases are created for Services.
-func (g *reader) gatherClassPools(ctx context.Context) error {
+func (r *reader) gatherClassPools(ctx context.Context) error {
 	own, global := &v1alpha1.NetworkPoolList{}, &v1alpha1.GlobalNetworkPoolList{}
-	if err := g.api.Client.List(ctx, own, client.InNamespace(g.state.namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("reading the NetworkPools of namespace %s: %w", g.state.namespace, err)
+	if err := r.api.Client.List(ctx, own, client.InNamespace(r.state.namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("reading the NetworkPools of namespace %s: %w", r.state.namespace, err)
 	}
-	if err := g.api.Client.List(ctx, global, client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.api.Client.List(ctx, global, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("reading the GlobalNetworkPools: %w", err)
 	}
-	labels, err := g.namespaceLabels(ctx, g.state.namespace)
+	labels, err := r.namespaceLabels(ctx, r.state.namespace)
 	if err != nil {
 		return err
 	}
-	from := tenancy.Namespace{Name: g.state.namespace, Labels: labels}
-	g.state.hostPools = map[v1alpha1.PoolReference]bool{}
+	from := tenancy.Namespace{Name: r.state.namespace, Labels: labels}
+	r.state.hostPools = map[v1alpha1.PoolReference]bool{}
 	for i := range own.Items {
-		g.addClassPool(&own.Items[i], from)
+		r.addClassPool(&own.Items[i], from)
 	}
 	for i := range global.Items {
-		g.addClassPool(&global.Items[i], from)
+		r.addClassPool(&global.Items[i], from)
 	}
 	return nil
 }
 
-func (g *reader) addClassPool(p v1alpha1.Pool, from tenancy.Namespace) {
+func (r *reader) addClassPool(p v1alpha1.Pool, from tenancy.Namespace) {
 	leases := p.PoolSpec().Leases
 	if leases == nil || leases.LoadBalancerClass == "" {
 		return
@@ -243,46 +243,46 @@ func (g *reader) addClassPool(p v1alpha1.Pool, from tenancy.Namespace) {
 		layout, errs := poolspec.CompilePool(p)
 		return len(errs) == 0 && layout.Declared().Contains(a)
 	}
-	g.state.hostPools[pool.Ref] = out.LoadBalancerClass == v1alpha1.HostLoadBalancerClass
-	g.state.classPools = append(g.state.classPools, out)
+	r.state.hostPools[pool.Ref] = out.LoadBalancerClass == v1alpha1.HostLoadBalancerClass
+	r.state.classPools = append(r.state.classPools, out)
 }
 
 // gatherAddressPools reads the IPAddressPools of the namespace.
-func (g *reader) gatherAddressPools(ctx context.Context) error {
-	g.state.addressPools, g.state.poolsByAddress = map[string]*metallbv1beta1.IPAddressPool{}, map[netip.Addr]*metallbv1beta1.IPAddressPool{}
-	if !g.state.MetalLB {
+func (r *reader) gatherAddressPools(ctx context.Context) error {
+	r.state.addressPools, r.state.poolsByAddress = map[string]*metallbv1beta1.IPAddressPool{}, map[netip.Addr]*metallbv1beta1.IPAddressPool{}
+	if !r.state.MetalLB {
 		return nil
 	}
 	all := &metallbv1beta1.IPAddressPoolList{}
-	if err := g.api.Client.List(ctx, all, client.InNamespace(metallb.Namespace), client.MatchingFields{leaseNamespaceIndex: g.state.namespace}, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("reading the IPAddressPools of the leases of namespace %s: %w", g.state.namespace, err)
+	if err := r.api.Client.List(ctx, all, client.InNamespace(metallb.Namespace), client.MatchingFields{leaseNamespaceIndex: r.state.namespace}, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("reading the IPAddressPools of the leases of namespace %s: %w", r.state.namespace, err)
 	}
 	for i := range all.Items {
 		p := &all.Items[i]
-		g.state.addressPools[p.Name] = p
+		r.state.addressPools[p.Name] = p
 		for _, a := range metallb.LeaseAddresses(p) {
-			g.state.poolsByAddress[a] = p
+			r.state.poolsByAddress[a] = p
 		}
 	}
 	return nil
 }
 
 // gatherHostStatuses reads what hosts report about the leases with ports that Services have.
-func (g *reader) gatherHostStatuses(ctx context.Context) error {
-	g.state.hostStatuses = map[types.UID]*leaseports.HostStatus{}
-	if !g.state.Hosts {
+func (r *reader) gatherHostStatuses(ctx context.Context) error {
+	r.state.hostStatuses = map[types.UID]*leaseports.HostStatus{}
+	if !r.state.Hosts {
 		return nil
 	}
-	for _, o := range g.state.leases {
+	for _, o := range r.state.leases {
 		if !isShownByHost(o) || len(o.Status.Ports) == 0 || !leaseAddress(o).IsValid() {
 			continue
 		}
-		status, err := g.locks.readStatus(ctx, o)
+		status, err := r.locks.readStatus(ctx, o)
 		if err != nil {
 			return err
 		}
-		status.RequiresLocalEndpoint = g.state.requiresLocalEndpoint(o)
-		g.state.hostStatuses[o.UID] = status
+		status.RequiresLocalEndpoint = r.state.requiresLocalEndpoint(o)
+		r.state.hostStatuses[o.UID] = status
 	}
 	return nil
 }

@@ -55,23 +55,23 @@ func (all allocations) withReplaced(updated *v1alpha1.IPAllocation) allocations 
 
 // patchConditions changes the conditions of a block. A block that another writer reverts is returned unchanged, and
 // patched later.
-func (l *scope) patchConditions(ctx context.Context, all allocations, a *v1alpha1.IPAllocation, change func(*[]metav1.Condition)) (allocations, error) {
+func (sc *scope) patchConditions(ctx context.Context, all allocations, a *v1alpha1.IPAllocation, change func(*[]metav1.Condition)) (allocations, error) {
 	updated := a.DeepCopy()
 	change(&updated.Status.Conditions)
 	if slices.EqualFunc(a.Status.Conditions, updated.Status.Conditions, func(x, y metav1.Condition) bool { return x == y }) {
 		return all, nil
 	}
-	delayed, err := pace.SplitDelayed(l.Client.Status().Patch(ctx, updated, guard.NewOptimisticPatch(a)))
+	delayed, err := pace.SplitDelayed(sc.Client.Status().Patch(ctx, updated, guard.NewOptimisticPatch(a)))
 	switch {
 	case delayed > 0: // the other blocks of the Cluster do not wait for it
-		l.conditionDelay = l.conditionDelay.minWait(newRequeueDelay(delayed))
+		sc.conditionDelay = sc.conditionDelay.minWait(newRequeueDelay(delayed))
 		return all, nil
 	case apierrors.IsNotFound(err):
 		return all, nil
 	case err != nil:
 		return all, fmt.Errorf("writing the conditions of IPAllocation %s: %w", client.ObjectKeyFromObject(a), err)
 	}
-	l.Blocks.ObserveBlock(updated)
+	sc.Blocks.ObserveBlock(updated)
 	return all.withReplaced(updated), nil
 }
 
@@ -85,11 +85,11 @@ const requeueAtOnce = requeueDelay(time.Millisecond)
 func newRequeueDelay(d time.Duration) requeueDelay { return max(requeueDelay(d), requeueAtOnce) }
 
 // requeueDelayUntil returns the delay until a moment; the zero time sets no limit.
-func (l *scope) requeueDelayUntil(at time.Time) requeueDelay {
+func (sc *scope) requeueDelayUntil(at time.Time) requeueDelay {
 	if at.IsZero() {
 		return 0
 	}
-	return newRequeueDelay(at.Sub(l.now))
+	return newRequeueDelay(at.Sub(sc.now))
 }
 
 // minWait returns the shorter of two delays.

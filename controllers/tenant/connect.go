@@ -24,33 +24,33 @@ type workloadClients struct {
 }
 
 // connectWorkload returns the connection to the workload cluster, and watches its Services.
-func (l *scope) connectWorkload(ctx context.Context) (w workloadClients, err error) {
-	if w.cachedReader, err = l.Clusters.GetClient(ctx, l.clusterKey); err != nil {
+func (sc *scope) connectWorkload(ctx context.Context) (w workloadClients, err error) {
+	if w.cachedReader, err = sc.Clusters.GetClient(ctx, sc.clusterKey); err != nil {
 		return workloadClients{}, err
 	}
-	if w.liveClient, err = l.Clusters.GetUncachedClient(ctx, l.clusterKey); err != nil {
+	if w.liveClient, err = sc.Clusters.GetUncachedClient(ctx, sc.clusterKey); err != nil {
 		return workloadClients{}, err
 	}
-	if w.balancerCache, err = l.cacheForCluster(ctx, l.clusterKey, w.liveClient, l.activeBalancer()); err != nil {
+	if w.balancerCache, err = sc.cacheForCluster(ctx, sc.clusterKey, w.liveClient, sc.activeBalancer()); err != nil {
 		return workloadClients{}, err
 	}
-	w.liveClient = l.Writes.WrapClient(w.liveClient)
-	return w, l.watchWorkload(ctx, &corev1.Service{})
+	w.liveClient = sc.Writes.WrapClient(w.liveClient)
+	return w, sc.watchWorkload(ctx, &corev1.Service{})
 }
 
 // observeWorkload reads a workload cluster. It waits for a cache that is not filled yet, but not without limit, and
 // does not wait for one that never will be filled.
-func (l *scope) observeWorkload(ctx context.Context, w workloadClients) (balancer.ObservedCluster, error) {
+func (sc *scope) observeWorkload(ctx context.Context, w workloadClients) (balancer.ObservedCluster, error) {
 	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
 	defer cancel()
 	if !w.balancerCache.canListObjects {
-		err := l.checkReadAccess(ctx, w.liveClient)
+		err := sc.checkReadAccess(ctx, w.liveClient)
 		if workloads.IsAccessError(err) {
 			return nil, err
 		}
 		w.balancerCache.canListObjects = err == nil
 	}
-	observed, err := l.activeBalancer().ObserveCluster(ctx, namespaceAccessReader{w.cachedReader, w}, w.balancerCache, w.liveClient)
+	observed, err := sc.activeBalancer().ObserveCluster(ctx, namespaceAccessReader{w.cachedReader, w}, w.balancerCache, w.liveClient)
 	if err != nil {
 		w.balancerCache.canListObjects, w.balancerCache.canListNamespaces = false, false // the permission may have been withdrawn
 	}
@@ -78,23 +78,23 @@ func (r namespaceAccessReader) List(ctx context.Context, into client.ObjectList,
 }
 
 // checkReadAccess returns an error unless the manager may list what it reads of a workload cluster from caches.
-func (l *scope) checkReadAccess(ctx context.Context, live client.Reader) error {
+func (sc *scope) checkReadAccess(ctx context.Context, live client.Reader) error {
 	if err := workloads.CheckListAccess(ctx, live, "", &corev1.ServiceList{}); err != nil {
 		return err
 	}
-	_, namespace := l.activeBalancer().WatchedKinds()
-	return workloads.CheckListAccess(ctx, live, namespace, l.activeBalancer().WatchedLists()...)
+	_, namespace := sc.activeBalancer().WatchedKinds()
+	return workloads.CheckListAccess(ctx, live, namespace, sc.activeBalancer().WatchedLists()...)
 }
 
 // watchWorkload makes changes of a kind in the workload cluster enqueue the Cluster.
-func (l *scope) watchWorkload(ctx context.Context, kind client.Object) error {
-	request := []reconcile.Request{{NamespacedName: l.clusterKey}}
-	err := l.Clusters.Watch(ctx, l.clusterKey, clustercache.NewWatcher(clustercache.WatcherOptions{
-		Name: fmt.Sprintf("tenant-%T", kind), Watcher: l.controller, Kind: kind,
+func (sc *scope) watchWorkload(ctx context.Context, kind client.Object) error {
+	request := []reconcile.Request{{NamespacedName: sc.clusterKey}}
+	err := sc.Clusters.Watch(ctx, sc.clusterKey, clustercache.NewWatcher(clustercache.WatcherOptions{
+		Name: fmt.Sprintf("tenant-%T", kind), Watcher: sc.controller, Kind: kind,
 		EventHandler: handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return request }),
 	}))
 	if err != nil {
-		return fmt.Errorf("watching %T in Cluster %s: %w", kind, l.clusterKey, err)
+		return fmt.Errorf("watching %T in Cluster %s: %w", kind, sc.clusterKey, err)
 	}
 	return nil
 }

@@ -30,23 +30,23 @@ const minDrainTime = maxProjectionTime + 10*time.Second
 // drainBlocks continues with the blocks that drain: idle ones, and those that a user deleted. A block is released when
 // its Cluster no longer uses it, checked twice, or when an operator confirms it. If live is nil, it is unknown whether
 // the Cluster still uses the block.
-func (l *scope) drainBlocks(ctx context.Context, live client.Client, s tenancy.LoadBalancerSettings, all allocations) (_ allocations, next requeueDelay, err error) {
+func (sc *scope) drainBlocks(ctx context.Context, live client.Client, s tenancy.LoadBalancerSettings, all allocations) (_ allocations, next requeueDelay, err error) {
 	var reads client.Reader
 	if live != nil {
 		reads = balancer.NewMemoizedReader(live)
 	}
 	for _, a := range all {
-		if !tenancy.IsDrainingOrDeleting(a) || tenancy.ProjectedTo(a) != l.loadBalancer.Active {
+		if !tenancy.IsDrainingOrDeleting(a) || tenancy.ProjectedTo(a) != sc.loadBalancer.Active {
 			continue
 		}
 		_, granted := demand.GrantedRange(a)
 		if _, forced := a.Annotations[v1alpha1.ReleaseUnconfirmedAnnotation]; forced || !granted {
-			if err := l.deleteBlock(ctx, a); err != nil {
+			if err := sc.deleteBlock(ctx, a); err != nil {
 				return all, next, err
 			}
 			continue
 		}
-		became, err := l.confirmRelease(ctx, reads, s.PoolPerAllocation, a)
+		became, err := sc.confirmRelease(ctx, reads, s.PoolPerAllocation, a)
 		if err != nil {
 			return all, next, err
 		}
@@ -54,7 +54,7 @@ func (l *scope) drainBlocks(ctx context.Context, live client.Client, s tenancy.L
 		if became.message == "" {
 			continue
 		}
-		if all, err = l.patchConditions(ctx, all, a, setDrainingCondition(metav1.ConditionTrue, became.reason, became.message)); err != nil {
+		if all, err = sc.patchConditions(ctx, all, a, setDrainingCondition(metav1.ConditionTrue, became.reason, became.message)); err != nil {
 			return all, next, err
 		}
 	}
@@ -70,36 +70,36 @@ type drainProgress struct {
 
 // confirmRelease deletes a block if its Cluster has released it, and otherwise returns what the block waits for. A
 // block with a pool of its own has served its last Service before that pool is removed.
-func (l *scope) confirmRelease(ctx context.Context, live client.Reader, hasOwnPool bool, a *v1alpha1.IPAllocation) (drainProgress, error) {
-	leaving := l.now.Sub(l.tracker.drainingSince(a.UID, l.now))
+func (sc *scope) confirmRelease(ctx context.Context, live client.Reader, hasOwnPool bool, a *v1alpha1.IPAllocation) (drainProgress, error) {
+	leaving := sc.now.Sub(sc.tracker.drainingSince(a.UID, sc.now))
 	if live == nil {
-		return l.unknownUseProgress(l.refusalError), nil
+		return sc.unknownUseProgress(sc.refusalError), nil
 	}
-	emptying := hasOwnPool && !l.tracker.isEmptied(a.UID)
-	why, err := l.describeBlockUse(ctx, live, a, emptying)
+	emptying := hasOwnPool && !sc.tracker.isEmptied(a.UID)
+	why, err := sc.describeBlockUse(ctx, live, a, emptying)
 	switch {
 	case err != nil:
-		l.tracker.resetReleased(a.UID)
+		sc.tracker.resetReleased(a.UID)
 		if !workloads.IsAccessError(err) {
 			err = nil
 		}
-		return l.unknownUseProgress(err), nil // it is checked again
+		return sc.unknownUseProgress(err), nil // it is checked again
 	case why != "":
-		l.tracker.resetReleased(a.UID)
+		sc.tracker.resetReleased(a.UID)
 		return drainProgress{v1alpha1.ConfirmingReason, why, recheckDelay(leaving)}, nil
 	}
-	if seen := l.now.Sub(l.tracker.releasedSince(a.UID, l.now)); seen < releaseSettleTime {
+	if seen := sc.now.Sub(sc.tracker.releasedSince(a.UID, sc.now)); seen < releaseSettleTime {
 		return drainProgress{v1alpha1.ConfirmingReason, "the Cluster no longer uses the block; the manager checks once more before it gives the block back", newRequeueDelay(releaseSettleTime - seen)}, nil
 	}
 	if emptying {
-		l.tracker.resetReleased(a.UID)
-		l.tracker.markEmptied(a.UID)
+		sc.tracker.resetReleased(a.UID)
+		sc.tracker.markEmptied(a.UID)
 		return drainProgress{requeueAfter: requeueAtOnce}, nil
 	}
 	if leaving < minDrainTime {
 		return drainProgress{v1alpha1.ConfirmingReason, "the Cluster no longer uses the block; waiting for in-flight requests of a previous manager to expire", newRequeueDelay(minDrainTime - leaving)}, nil
 	}
-	return drainProgress{}, l.deleteBlock(ctx, a)
+	return drainProgress{}, sc.deleteBlock(ctx, a)
 }
 
 // maxRecheckDelay is the longest time between two checks whether a Cluster has released a block that it has used for
@@ -114,21 +114,21 @@ func recheckDelay(so time.Duration) requeueDelay {
 
 // describeBlockUse returns how a Cluster still uses a block, or the pool of its own that is being emptied; empty if it
 // does not.
-func (l *scope) describeBlockUse(ctx context.Context, live client.Reader, a *v1alpha1.IPAllocation, emptying bool) (string, error) {
+func (sc *scope) describeBlockUse(ctx context.Context, live client.Reader, a *v1alpha1.IPAllocation, emptying bool) (string, error) {
 	r, _ := demand.GrantedRange(a)
 	if emptying {
-		return l.activeBalancer().CheckPoolEmpty(ctx, live, a.Name, r)
+		return sc.activeBalancer().CheckPoolEmpty(ctx, live, a.Name, r)
 	}
-	return l.activeBalancer().CheckReleased(ctx, live, r)
+	return sc.activeBalancer().CheckReleased(ctx, live, r)
 }
 
 // unknownUseProgress returns what a block waits for if it is unknown whether it is in use: its Cluster refuses access,
 // or does not answer.
-func (l *scope) unknownUseProgress(refused error) drainProgress {
+func (sc *scope) unknownUseProgress(refused error) drainProgress {
 	out := drainProgress{v1alpha1.TenantUnreachableReason, unreachableMessage, newRequeueDelay(guard.WaitingResyncPeriod)}
 	if refused != nil {
 		out.reason = v1alpha1.TenantRefusedReason
-		out.message = workloads.NewAccessError(l.clusterKey, refused, "the manager cannot determine whether the block is still in use", roleFiles[l.loadBalancer.Active]).Error() + "; " + unconfirmedHint
+		out.message = workloads.NewAccessError(sc.clusterKey, refused, "the manager cannot determine whether the block is still in use", roleFiles[sc.loadBalancer.Active]).Error() + "; " + unconfirmedHint
 	}
 	return out
 }
@@ -140,20 +140,20 @@ const unreachableMessage = "the API server of the Cluster does not answer, so th
 const unconfirmedHint = "if the block is no longer in use, annotate this IPAllocation with " + v1alpha1.ReleaseUnconfirmedAnnotation
 
 // deleteBlock deletes a block, as it was when that was decided, and removes our finalizer.
-func (l *scope) deleteBlock(ctx context.Context, a *v1alpha1.IPAllocation) error {
+func (sc *scope) deleteBlock(ctx context.Context, a *v1alpha1.IPAllocation) error {
 	if a.DeletionTimestamp.IsZero() {
-		err := exact.DeleteWithPreconditions(ctx, l.Client, a)
+		err := exact.DeleteWithPreconditions(ctx, sc.Client, a)
 		if err != nil {
 			return client.IgnoreNotFound(err)
 		}
 		current := &v1alpha1.IPAllocation{}
-		if err := l.Live.Get(ctx, client.ObjectKeyFromObject(a), current); err != nil || current.UID != a.UID {
+		if err := sc.Live.Get(ctx, client.ObjectKeyFromObject(a), current); err != nil || current.UID != a.UID {
 			return client.IgnoreNotFound(err)
 		}
 		a = current
-		metrics.TenantShrinks.WithLabelValues(l.clusterKey.Namespace, l.clusterKey.Name).Inc()
-		l.Recorder.Eventf(l.cluster, nil, corev1.EventTypeNormal, "LoadBalancerPoolShrunk", "Release",
-			"%s is released: no Service has used it for %s", a.Status.CIDR, l.GracePeriod)
+		metrics.TenantShrinks.WithLabelValues(sc.clusterKey.Namespace, sc.clusterKey.Name).Inc()
+		sc.Recorder.Eventf(sc.cluster, nil, corev1.EventTypeNormal, "LoadBalancerPoolShrunk", "Release",
+			"%s is released: no Service has used it for %s", a.Status.CIDR, sc.GracePeriod)
 	}
-	return l.removeFinalizer(ctx, a)
+	return sc.removeFinalizer(ctx, a)
 }

@@ -18,22 +18,22 @@ import (
 )
 
 // growBlocks does the next steps of growth.
-func (l *scope) growBlocks(ctx context.Context, d demand.Decision, all allocations) (next requeueDelay, err error) {
-	cluster := l.cluster
+func (sc *scope) growBlocks(ctx context.Context, d demand.Decision, all allocations) (next requeueDelay, err error) {
+	cluster := sc.cluster
 	for _, s := range d.GrowthSteps {
-		if cluster, err = l.recordAttempts(ctx, cluster, s.Attempts); err != nil {
+		if cluster, err = sc.recordAttempts(ctx, cluster, s.Attempts); err != nil {
 			return 0, err
 		}
 		switch s.Action {
 		case tenancy.ActionCreate:
-			creating, err := l.createGrowthBlock(ctx, d.ProviderConfig, s.Decision, all)
+			creating, err := sc.createGrowthBlock(ctx, d.ProviderConfig, s.Decision, all)
 			if err != nil {
 				return 0, err
 			}
 			next = next.minWait(creating)
 		case tenancy.ActionReplace:
 			a := s.PendingAllocation
-			err := exact.DeleteWithPreconditions(ctx, l.Client, a)
+			err := exact.DeleteWithPreconditions(ctx, sc.Client, a)
 			if err := client.IgnoreNotFound(err); err != nil {
 				return 0, err
 			}
@@ -44,17 +44,17 @@ func (l *scope) growBlocks(ctx context.Context, d demand.Decision, all allocatio
 }
 
 // createGrowthBlock creates the block under the first free name: a number is used again when no block has it.
-func (l *scope) createGrowthBlock(ctx context.Context, config *v1alpha1.ProviderConfig, d tenancy.Decision, all allocations) (requeueDelay, error) {
+func (sc *scope) createGrowthBlock(ctx context.Context, config *v1alpha1.ProviderConfig, d tenancy.Decision, all allocations) (requeueDelay, error) {
 	for n := 1; ; n++ {
-		name := tenancy.GrowthBlockName(l.clusterRef, n)
+		name := tenancy.GrowthBlockName(sc.clusterRef, n)
 		if all.findByName(name) != nil {
 			continue
 		}
-		a := tenancy.NewAllocation(l.clusterRef, config, name, v1alpha1.GrowthRole, d.Pool, d.Count)
-		guard.AddWatchLabel(a, l.WatchFilter)
-		err := l.Client.Create(ctx, a)
+		a := tenancy.NewAllocation(sc.clusterRef, config, name, v1alpha1.GrowthRole, d.Pool, d.Count)
+		guard.AddWatchLabel(a, sc.WatchFilter)
+		err := sc.Client.Create(ctx, a)
 		if apierrors.IsAlreadyExists(err) {
-			owned, err := l.observeIfOwned(ctx, client.ObjectKeyFromObject(a))
+			owned, err := sc.observeIfOwned(ctx, client.ObjectKeyFromObject(a))
 			if err != nil || owned {
 				return requeueAtOnce, err // our watch is behind
 			}
@@ -63,9 +63,9 @@ func (l *scope) createGrowthBlock(ctx context.Context, config *v1alpha1.Provider
 		if err != nil {
 			return 0, fmt.Errorf("asking for %d addresses: %w", d.Count, err)
 		}
-		l.Blocks.ObserveBlock(a)
-		metrics.TenantGrowths.WithLabelValues(l.clusterKey.Namespace, l.clusterKey.Name).Inc()
-		l.Recorder.Eventf(l.cluster, a, corev1.EventTypeNormal, "LoadBalancerPoolGrowing", "Allocate",
+		sc.Blocks.ObserveBlock(a)
+		metrics.TenantGrowths.WithLabelValues(sc.clusterKey.Namespace, sc.clusterKey.Name).Inc()
+		sc.Recorder.Eventf(sc.cluster, a, corev1.EventTypeNormal, "LoadBalancerPoolGrowing", "Allocate",
 			"Services wait for addresses: asking %s %s for %d", d.Pool.Kind, d.Pool.Name, d.Count)
 		return 0, nil
 	}
@@ -73,23 +73,23 @@ func (l *scope) createGrowthBlock(ctx context.Context, config *v1alpha1.Provider
 
 // observeIfOwned reports whether an existing IPAllocation belongs to the Cluster, and adds it to the index then. It
 // also returns true if the IPAllocation is gone meanwhile: the caller tries again.
-func (l *scope) observeIfOwned(ctx context.Context, key client.ObjectKey) (bool, error) {
+func (sc *scope) observeIfOwned(ctx context.Context, key client.ObjectKey) (bool, error) {
 	a := &v1alpha1.IPAllocation{}
-	if err := l.Live.Get(ctx, key, a); err != nil {
+	if err := sc.Live.Get(ctx, key, a); err != nil {
 		return true, client.IgnoreNotFound(err)
 	}
-	if tenancy.OwnsAllocation(l.clusterRef, a) {
-		l.Blocks.ObserveBlock(a)
+	if tenancy.OwnsAllocation(sc.clusterRef, a) {
+		sc.Blocks.ObserveBlock(a)
 		return true, nil
 	}
 	return false, nil
 }
 
 // recordAttempts records on the Cluster which pools had no addresses for it, before the next pool is tried.
-func (l *scope) recordAttempts(ctx context.Context, cluster *clusterv1.Cluster, tried []tenancy.PoolAttempt) (*clusterv1.Cluster, error) {
+func (sc *scope) recordAttempts(ctx context.Context, cluster *clusterv1.Cluster, tried []tenancy.PoolAttempt) (*clusterv1.Cluster, error) {
 	updated := cluster.DeepCopy()
 	if !tenancy.SetAttemptsAnnotation(updated, v1alpha1.TriedGrowthPoolsAnnotation, tried) {
 		return cluster, nil
 	}
-	return updated, l.Client.Patch(ctx, updated, guard.NewOptimisticPatch(cluster))
+	return updated, sc.Client.Patch(ctx, updated, guard.NewOptimisticPatch(cluster))
 }

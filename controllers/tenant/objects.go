@@ -95,16 +95,16 @@ func (r *Reconciler) cacheForCluster(ctx context.Context, cluster client.ObjectK
 
 // watchBalancer makes changes of the load balancer's objects enqueue the Cluster. What the load balancer reports is
 // read live, while something waits for it.
-func (l *scope) watchBalancer(m *balancerCache) error {
+func (sc *scope) watchBalancer(m *balancerCache) error {
 	if m.isWatched {
 		return nil
 	}
-	request := []reconcile.Request{{NamespacedName: l.clusterKey}}
+	request := []reconcile.Request{{NamespacedName: sc.clusterKey}}
 	wake := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return request })
 	kinds, _ := m.balancer.WatchedKinds()
 	for _, kind := range kinds {
-		if err := l.controller.Watch(source.Kind(m.Cache, kind, wake)); err != nil {
-			return fmt.Errorf("watching %T in Cluster %s: %w", kind, l.clusterKey, err)
+		if err := sc.controller.Watch(source.Kind(m.Cache, kind, wake)); err != nil {
+			return fmt.Errorf("watching %T in Cluster %s: %w", kind, sc.clusterKey, err)
 		}
 	}
 	m.isWatched = true

@@ -135,71 +135,71 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: time.Duration(requeueDelay(next).minWait(requeueDelay(after)).minWait(l.conditionDelay).minWait(requeueDelay(guard.ServedResyncPeriod)))}, nil
 }
 
-func (l *scope) reconcileOnce(ctx context.Context, all allocations) (requeueDelay, error) {
-	if guard.HasOnlyOurFinalizer(l.cluster) {
-		return 0, l.releaseDeletedBlocks(ctx, all) // no other finalizer is on the Cluster: its Machines are gone
+func (sc *scope) reconcileOnce(ctx context.Context, all allocations) (requeueDelay, error) {
+	if guard.HasOnlyOurFinalizer(sc.cluster) {
+		return 0, sc.releaseDeletedBlocks(ctx, all) // no other finalizer is on the Cluster: its Machines are gone
 	}
-	config, err := l.providerConfig(ctx)
+	config, err := sc.providerConfig(ctx)
 	if err != nil {
 		return 0, err
 	}
 	if config == nil && !slices.ContainsFunc(all, tenancy.IsProjected) {
-		l.balancerCaches.removeCluster(l.clusterKey)
-		_, err := l.removeDemandConditions(ctx, all, "")
+		sc.balancerCaches.removeCluster(sc.clusterKey)
+		_, err := sc.removeDemandConditions(ctx, all, "")
 		return 0, err
 	}
-	moved, err := l.hasMovedBlocks(ctx, config, all)
+	moved, err := sc.hasMovedBlocks(ctx, config, all)
 	if moved || err != nil {
 		return requeueDelay(guard.WaitingResyncPeriod), err
 	}
-	l.loadBalancer = tenancy.ChooseLoadBalancer(config, all)
-	if l.loadBalancer.Switching {
+	sc.loadBalancer = tenancy.ChooseLoadBalancer(config, all)
+	if sc.loadBalancer.Switching {
 		config = nil
-		all, l.deferredBlocks = all.partitionProjected()
+		all, sc.deferredBlocks = all.partitionProjected()
 	}
-	w, err := l.connectWorkload(ctx)
+	w, err := sc.connectWorkload(ctx)
 	if errors.Is(err, clustercache.ErrClusterNotConnected) {
-		l.balancerCaches.removeCluster(l.clusterKey)
-		return l.reconcileUnreachable(ctx, all)
+		sc.balancerCaches.removeCluster(sc.clusterKey)
+		return sc.reconcileUnreachable(ctx, all)
 	}
 	if err != nil {
 		return 0, err
 	}
-	l.apiServerAnswers.ForgetCluster(l.clusterKey) // an earlier refusal is no evidence in the next outage
-	observed, err := l.observeWorkload(ctx, w)
+	sc.apiServerAnswers.ForgetCluster(sc.clusterKey) // an earlier refusal is no evidence in the next outage
+	observed, err := sc.observeWorkload(ctx, w)
 	if workloads.IsAccessError(err) {
-		return l.reconcileRefused(ctx, w.liveClient, err, all)
+		return sc.reconcileRefused(ctx, w.liveClient, err, all)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("reading Cluster %s: %w", l.clusterKey, err)
+		return 0, fmt.Errorf("reading Cluster %s: %w", sc.clusterKey, err)
 	}
 	settings := tenancy.SettingsFromConfig(config, slices.ContainsFunc(all, func(a *v1alpha1.IPAllocation) bool { return observed.HasProjectedPool(a.Name) }))
 	if !observed.IsInstalled() {
-		return l.reconcileMissingBalancer(ctx, w, settings, all)
+		return sc.reconcileMissingBalancer(ctx, w, settings, all)
 	}
-	if err := l.watchBalancer(w.balancerCache); err != nil {
+	if err := sc.watchBalancer(w.balancerCache); err != nil {
 		return 0, err
 	}
-	if foreign := observed.DescribeForeignPool(l.targetPoolNames(settings, all)...); foreign != "" {
-		return l.reconcileForeignPool(ctx, w, settings, foreign, all)
+	if foreign := observed.DescribeForeignPool(sc.targetPoolNames(settings, all)...); foreign != "" {
+		return sc.reconcileForeignPool(ctx, w, settings, foreign, all)
 	}
-	d, err := l.decideBlocks(ctx, config, observed, settings, all)
+	d, err := sc.decideBlocks(ctx, config, observed, settings, all)
 	if err != nil {
 		return 0, err
 	}
-	return l.applyDecision(ctx, w, observed, d, all)
+	return sc.applyDecision(ctx, w, observed, d, all)
 }
 
 // activeBalancer returns the load balancer to serve.
-func (l *scope) activeBalancer() balancer.Balancer { return balancers[l.loadBalancer.Active] }
+func (sc *scope) activeBalancer() balancer.Balancer { return balancers[sc.loadBalancer.Active] }
 
 // providerConfig returns the ProviderConfig that the Cluster's blocks come from. It returns nil if the Cluster gets
 // nothing new: what it has stays as it is.
-func (l *scope) providerConfig(ctx context.Context) (*v1alpha1.ProviderConfig, error) {
-	if l.cluster.Labels[v1alpha1.ProviderConfigLabel] == "" || !l.cluster.DeletionTimestamp.IsZero() {
+func (sc *scope) providerConfig(ctx context.Context) (*v1alpha1.ProviderConfig, error) {
+	if sc.cluster.Labels[v1alpha1.ProviderConfigLabel] == "" || !sc.cluster.DeletionTimestamp.IsZero() {
 		return nil, nil //nolint:nilnil // none is an answer
 	}
-	config, _, err := lookup.FindProviderConfig(ctx, l.Client, l.cluster, l.Blocks.LoadBalancerBlocks(l.clusterKey))
+	config, _, err := lookup.FindProviderConfig(ctx, sc.Client, sc.cluster, sc.Blocks.LoadBalancerBlocks(sc.clusterKey))
 	if err != nil || config == nil || config.Network().Mode != v1alpha1.IPAMMode {
 		return nil, err
 	}
@@ -209,20 +209,20 @@ func (l *scope) providerConfig(ctx context.Context) (*v1alpha1.ProviderConfig, e
 // hasMovedBlocks reports whether clusterctl has moved blocks of the Cluster to another management cluster, and was
 // interrupted before it deleted the Cluster. What the load balancer shows stays: the other management cluster shows it
 // when the move is over.
-func (l *scope) hasMovedBlocks(ctx context.Context, config *v1alpha1.ProviderConfig, all allocations) (bool, error) {
-	namespace := l.clusterKey.Namespace
+func (sc *scope) hasMovedBlocks(ctx context.Context, config *v1alpha1.ProviderConfig, all allocations) (bool, error) {
+	namespace := sc.clusterKey.Namespace
 	if config != nil {
 		namespace = config.Namespace
 	}
-	moved, err := lookup.FindMovedBlock(ctx, l.Client, l.clusterRef, namespace, func(name string) bool { return all.findByName(name) != nil })
+	moved, err := lookup.FindMovedBlock(ctx, sc.Client, sc.clusterRef, namespace, func(name string) bool { return all.findByName(name) != nil })
 	return moved != "", err
 }
 
 // decideBlocks returns what to do with the blocks.
-func (l *scope) decideBlocks(ctx context.Context, config *v1alpha1.ProviderConfig, observed balancer.ObservedCluster, s tenancy.LoadBalancerSettings, all allocations) (demand.Decision, error) {
-	c := demand.Cluster{Ref: l.clusterRef, Annotations: l.cluster.Annotations, ProviderConfig: config, Blocks: all}
+func (sc *scope) decideBlocks(ctx context.Context, config *v1alpha1.ProviderConfig, observed balancer.ObservedCluster, s tenancy.LoadBalancerSettings, all allocations) (demand.Decision, error) {
+	c := demand.Cluster{Ref: sc.clusterRef, Annotations: sc.cluster.Annotations, ProviderConfig: config, Blocks: all}
 	if config != nil {
-		pools, err := lookup.ListPools(ctx, l.Client, config)
+		pools, err := lookup.ListPools(ctx, sc.Client, config)
 		if err != nil {
 			return demand.Decision{}, err
 		}
@@ -231,55 +231,55 @@ func (l *scope) decideBlocks(ctx context.Context, config *v1alpha1.ProviderConfi
 	assess := func(shown []elastic.DesiredPool, grows string, families [2]bool) elastic.Assessment {
 		return observed.AssessServices(balancer.DesiredState{Pools: shown, GrowthPool: grows, GrowableFamilies: families, LoadBalancerClass: s.LoadBalancerClass})
 	}
-	w := demand.Workload{AssessServices: assess, UnreadablePool: observed.UnreadablePool(), SharedPool: l.activeBalancer().SharedPoolName(), IsEmptied: l.tracker.isEmptied}
-	return demand.DecideBlocks(c, w, s, l.GracePeriod, l.now), nil
+	w := demand.Workload{AssessServices: assess, UnreadablePool: observed.UnreadablePool(), SharedPool: sc.activeBalancer().SharedPoolName(), IsEmptied: sc.tracker.isEmptied}
+	return demand.DecideBlocks(c, w, s, sc.GracePeriod, sc.now), nil
 }
 
 // applyDecision applies a decision: growth first, as Services wait for it.
-func (l *scope) applyDecision(ctx context.Context, w workloadClients, observed balancer.ObservedCluster, d demand.Decision, all allocations) (requeueDelay, error) {
-	l.updateMetrics(d)
-	next := l.requeueDelayUntil(d.NextCheck)
-	grown, err := l.growBlocks(ctx, d, all)
+func (sc *scope) applyDecision(ctx context.Context, w workloadClients, observed balancer.ObservedCluster, d demand.Decision, all allocations) (requeueDelay, error) {
+	sc.updateMetrics(d)
+	next := sc.requeueDelayUntil(d.NextCheck)
+	grown, err := sc.growBlocks(ctx, d, all)
 	if err != nil {
 		return 0, err
 	}
 	// The conditions of the blocks are set even if the workload cluster does not answer now.
-	all, showing, err := l.projectBlocks(ctx, w.liveClient, observed, d.DesiredPools, all)
-	all, marking, failed := l.markBlocks(ctx, w.liveClient, d, all)
+	all, showing, err := sc.projectBlocks(ctx, w.liveClient, observed, d.DesiredPools, all)
+	all, marking, failed := sc.markBlocks(ctx, w.liveClient, d, all)
 	err = errors.Join(err, failed)
-	all, draining, failed := l.drainBlocks(ctx, w.liveClient, d.Settings, all)
+	all, draining, failed := sc.drainBlocks(ctx, w.liveClient, d.Settings, all)
 	err = errors.Join(err, failed)
 	next = next.minWait(grown).minWait(showing).minWait(marking).minWait(draining)
 	if d.ProviderConfig == nil { // it is unknown whether growth would help
-		_, failed := l.removeDemandConditions(ctx, slices.Concat(all, l.deferredBlocks), "")
+		_, failed := sc.removeDemandConditions(ctx, slices.Concat(all, sc.deferredBlocks), "")
 		return next, errors.Join(err, failed)
 	}
-	reporting, failed := l.reportDemand(ctx, w.liveClient, observed, d, all)
+	reporting, failed := sc.reportDemand(ctx, w.liveClient, observed, d, all)
 	return next.minWait(reporting), errors.Join(err, failed)
 }
 
 // reconcileMissingBalancer sets the condition that there is no load balancer to show the blocks to.
-func (l *scope) reconcileMissingBalancer(ctx context.Context, w workloadClients, s tenancy.LoadBalancerSettings, all allocations) (requeueDelay, error) {
-	reason, message := l.activeBalancer().MissingReason()
-	all, err := l.setDemandCondition(ctx, &metav1.Condition{
+func (sc *scope) reconcileMissingBalancer(ctx context.Context, w workloadClients, s tenancy.LoadBalancerSettings, all allocations) (requeueDelay, error) {
+	reason, message := sc.activeBalancer().MissingReason()
+	all, err := sc.setDemandCondition(ctx, &metav1.Condition{
 		Type: v1alpha1.DemandSatisfiedCondition, Status: metav1.ConditionUnknown, Reason: reason, Message: message,
 	}, all)
-	_, next, failed := l.drainBlocks(ctx, w.liveClient, s, all)
+	_, next, failed := sc.drainBlocks(ctx, w.liveClient, s, all)
 	return next.minWait(requeueDelay(missingBalancerBackstop)), errors.Join(err, failed)
 }
 
 // reconcileForeignPool sets the condition that a foreign pool is where the blocks should be shown. Nothing is added for
 // Services meanwhile: no load balancer would see it.
-func (l *scope) reconcileForeignPool(ctx context.Context, w workloadClients, s tenancy.LoadBalancerSettings, foreign string, all allocations) (requeueDelay, error) {
-	all, err := l.setDemandCondition(ctx, &metav1.Condition{
+func (sc *scope) reconcileForeignPool(ctx context.Context, w workloadClients, s tenancy.LoadBalancerSettings, foreign string, all allocations) (requeueDelay, error) {
+	all, err := sc.setDemandCondition(ctx, &metav1.Condition{
 		Type: v1alpha1.DemandSatisfiedCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.ForeignPoolReason, Message: foreign,
 	}, all)
-	_, next, failed := l.drainBlocks(ctx, w.liveClient, s, all)
+	_, next, failed := sc.drainBlocks(ctx, w.liveClient, s, all)
 	return next, errors.Join(err, failed)
 }
 
 // targetPoolNames returns the names of the pools that should have the blocks of a Cluster.
-func (l *scope) targetPoolNames(s tenancy.LoadBalancerSettings, all allocations) (names []string) {
+func (sc *scope) targetPoolNames(s tenancy.LoadBalancerSettings, all allocations) (names []string) {
 	for _, a := range all {
 		_, granted := demand.GrantedRange(a)
 		switch {
@@ -287,7 +287,7 @@ func (l *scope) targetPoolNames(s tenancy.LoadBalancerSettings, all allocations)
 		case s.PoolPerAllocation:
 			names = append(names, a.Name)
 		default:
-			return []string{l.activeBalancer().SharedPoolName()}
+			return []string{sc.activeBalancer().SharedPoolName()}
 		}
 	}
 	return names
@@ -295,45 +295,45 @@ func (l *scope) targetPoolNames(s tenancy.LoadBalancerSettings, all allocations)
 
 // reconcileUnreachable sets the condition that nothing is known of the Cluster, and keeps all that it has. The
 // connection enqueues the Cluster.
-func (l *scope) reconcileUnreachable(ctx context.Context, all allocations) (requeueDelay, error) {
+func (sc *scope) reconcileUnreachable(ctx context.Context, all allocations) (requeueDelay, error) {
 	var condition *metav1.Condition
-	why, err := workloads.MissingKubeconfigReason(ctx, l.Live, l.cluster)
+	why, err := workloads.MissingKubeconfigReason(ctx, sc.Live, sc.cluster)
 	if why != "" {
 		condition = unreachableCondition()
 		condition.Message = why
 	}
 	// A Cluster that was never observed is being built; one that was not tried yet may answer.
-	if tried := l.Clusters.GetHealthCheckingState(ctx, l.clusterKey); condition == nil && tried.ConsecutiveFailures > 0 {
-		if refused := l.connectionRefusal(ctx); refused != nil {
-			return l.reconcileRefused(ctx, nil, refused, all)
+	if tried := sc.Clusters.GetHealthCheckingState(ctx, sc.clusterKey); condition == nil && tried.ConsecutiveFailures > 0 {
+		if refused := sc.connectionRefusal(ctx); refused != nil {
+			return sc.reconcileRefused(ctx, nil, refused, all)
 		}
 		if slices.ContainsFunc(all, wasObserved) {
 			condition = unreachableCondition()
 		}
 	}
-	all, conditionErr := l.setDemandCondition(ctx, condition, all)
-	_, next, failed := l.drainBlocks(ctx, nil, tenancy.LoadBalancerSettings{}, all)
+	all, conditionErr := sc.setDemandCondition(ctx, condition, all)
+	_, next, failed := sc.drainBlocks(ctx, nil, tenancy.LoadBalancerSettings{}, all)
 	return next.minWait(requeueDelay(guard.WaitingResyncPeriod)), errors.Join(err, conditionErr, failed)
 }
 
 // connectionRefusal returns what the API server of a Cluster that is not connected refuses, as far as is known; nil if
 // nothing.
-func (l *scope) connectionRefusal(ctx context.Context) error {
-	if !workloads.HasInfrastructure(l.cluster) {
+func (sc *scope) connectionRefusal(ctx context.Context) error {
+	if !workloads.HasInfrastructure(sc.cluster) {
 		return nil
 	}
-	return l.apiServerAnswers.LastAccessError(ctx, l.Live, l.clusterKey, func() { l.enqueueCluster(l.clusterKey) })
+	return sc.apiServerAnswers.LastAccessError(ctx, sc.Live, sc.clusterKey, func() { sc.enqueueCluster(sc.clusterKey) })
 }
 
 // reconcileRefused sets the condition that a permission is missing in the workload cluster, and keeps all that the
 // Cluster has. No watch shows when the permission is granted.
-func (l *scope) reconcileRefused(ctx context.Context, live client.Client, why error, all allocations) (requeueDelay, error) {
-	l.refusalError = why
-	all, conditionErr := l.setDemandCondition(ctx, &metav1.Condition{
+func (sc *scope) reconcileRefused(ctx context.Context, live client.Client, why error, all allocations) (requeueDelay, error) {
+	sc.refusalError = why
+	all, conditionErr := sc.setDemandCondition(ctx, &metav1.Condition{
 		Type: v1alpha1.DemandSatisfiedCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.TenantRefusedReason,
-		Message: workloads.NewAccessError(l.clusterKey, why, "the Cluster keeps all of its blocks, and gets no others", roleFiles[l.loadBalancer.Active]).Error(),
+		Message: workloads.NewAccessError(sc.clusterKey, why, "the Cluster keeps all of its blocks, and gets no others", roleFiles[sc.loadBalancer.Active]).Error(),
 	}, all)
-	_, next, failed := l.drainBlocks(ctx, live, tenancy.LoadBalancerSettings{}, all)
+	_, next, failed := sc.drainBlocks(ctx, live, tenancy.LoadBalancerSettings{}, all)
 	return next.minWait(requeueDelay(guard.WaitingResyncPeriod)), errors.Join(conditionErr, failed)
 }
 

@@ -29,60 +29,60 @@ const maxServiceEvents = 20
 
 // reportDemand sets the condition whether the Services of the Cluster have what they request, and records on the
 // Services that no growth can help why they have not.
-func (l *scope) reportDemand(ctx context.Context, live client.Client, observed balancer.ObservedCluster, d demand.Decision, all allocations) (requeueDelay, error) {
-	unplaced, next, err := l.describeUnplaced(ctx, live, observed, d, all)
+func (sc *scope) reportDemand(ctx context.Context, live client.Client, observed balancer.ObservedCluster, d demand.Decision, all allocations) (requeueDelay, error) {
+	unplaced, next, err := sc.describeUnplaced(ctx, live, observed, d, all)
 	condition := d.DemandCondition(unplaced)
 	if foreign := observed.DescribeForeignAdvertisement(d.DesiredPools); foreign != "" {
 		condition = &metav1.Condition{
 			Type: v1alpha1.DemandSatisfiedCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.ForeignAdvertisementReason, Message: foreign,
 		}
 	}
-	if l.loadBalancer.KeepsPrevious() && (condition == nil || condition.Status == metav1.ConditionTrue) {
-		condition = l.typeChangedCondition(d)
+	if sc.loadBalancer.KeepsPrevious() && (condition == nil || condition.Status == metav1.ConditionTrue) {
+		condition = sc.typeChangedCondition(d)
 	}
-	_, conditionErr := l.setDemandCondition(ctx, condition, all)
-	eventDelay, eventErr := l.recordEventsForServices(ctx, live, d)
+	_, conditionErr := sc.setDemandCondition(ctx, condition, all)
+	eventDelay, eventErr := sc.recordEventsForServices(ctx, live, d)
 	return next.minWait(eventDelay), errors.Join(err, conditionErr, eventErr)
 }
 
 // typeChangedCondition returns the condition that the ProviderConfig names another load balancer than the one that is
 // shown the blocks.
-func (l *scope) typeChangedCondition(d demand.Decision) *metav1.Condition {
+func (sc *scope) typeChangedCondition(d demand.Decision) *metav1.Condition {
 	return &metav1.Condition{
 		Type: v1alpha1.DemandSatisfiedCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.TypeChangedReason,
 		Message: fmt.Sprintf("%s is shown the blocks of the Cluster, and ProviderConfig %s names %s; they stay where they are, as Services would lose "+
 			"their addresses: set loadBalancer.type back, or delete the IPAllocations of the Cluster, which are then recreated",
-			l.loadBalancer.Active, d.ProviderConfig.Name, l.loadBalancer.Configured),
+			sc.loadBalancer.Active, d.ProviderConfig.Name, sc.loadBalancer.Configured),
 	}
 }
 
 // setDemandCondition writes whether the Services of a Cluster have what they request, and an event on the Cluster when
 // something begins to be missing. If condition is nil, nothing is written.
-func (l *scope) setDemandCondition(ctx context.Context, condition *metav1.Condition, all allocations) (allocations, error) {
+func (sc *scope) setDemandCondition(ctx context.Context, condition *metav1.Condition, all allocations) (allocations, error) {
 	on, old := demand.ConditionHolder(all), demand.CurrentCondition(all)
 	if on == nil || condition == nil {
 		return all, nil
 	}
 	condition.Message = text.SanitizeMessage(condition.Message) // it may come from the workload cluster
 	startsShortfall := condition.Status == metav1.ConditionFalse && (old == nil || old.Reason != condition.Reason)
-	all, err := l.patchConditions(ctx, all, on, func(c *[]metav1.Condition) { meta.SetStatusCondition(c, *condition) })
+	all, err := sc.patchConditions(ctx, all, on, func(c *[]metav1.Condition) { meta.SetStatusCondition(c, *condition) })
 	if err != nil {
 		return all, err
 	}
 	if startsShortfall && all.findByName(on.Name) != on { // the condition is written
-		l.Recorder.Eventf(l.cluster, nil, corev1.EventTypeWarning, "LoadBalancer"+condition.Reason, "Allocate", "%s", condition.Message)
+		sc.Recorder.Eventf(sc.cluster, nil, corev1.EventTypeWarning, "LoadBalancer"+condition.Reason, "Allocate", "%s", condition.Message)
 	}
-	return l.removeDemandConditions(ctx, all, on.UID)
+	return sc.removeDemandConditions(ctx, all, on.UID)
 }
 
 // removeDemandConditions removes the condition DemandSatisfied from all blocks of a Cluster except the one whose UID is
 // holder. A condition on another block, or of a Cluster that requests nothing more, would never be updated again.
-func (l *scope) removeDemandConditions(ctx context.Context, all allocations, holder types.UID) (_ allocations, err error) {
+func (sc *scope) removeDemandConditions(ctx context.Context, all allocations, holder types.UID) (_ allocations, err error) {
 	for _, a := range all {
 		if a.UID == holder || !tenancy.HasDemandCondition(a) {
 			continue
 		}
-		if all, err = l.patchConditions(ctx, all, a, func(c *[]metav1.Condition) { meta.RemoveStatusCondition(c, v1alpha1.DemandSatisfiedCondition) }); err != nil {
+		if all, err = sc.patchConditions(ctx, all, a, func(c *[]metav1.Condition) { meta.RemoveStatusCondition(c, v1alpha1.DemandSatisfiedCondition) }); err != nil {
 			return all, err
 		}
 	}
@@ -92,8 +92,8 @@ func (l *scope) removeDemandConditions(ctx context.Context, all allocations, hol
 // describeUnplaced returns which Services wait although there is room for them, and why if that is known. A manager
 // that has not known all of them for long enough keeps the current message: another manager, which has known them
 // longer, would write its own again, and so on.
-func (l *scope) describeUnplaced(ctx context.Context, live client.Client, observed balancer.ObservedCluster, d demand.Decision, all allocations) (string, requeueDelay, error) {
-	late, left := l.tracker.trackPlacementWaits(l.clusterKey, d.ServiceAssessments, placementTimeout, l.now)
+func (sc *scope) describeUnplaced(ctx context.Context, live client.Client, observed balancer.ObservedCluster, d demand.Decision, all allocations) (string, requeueDelay, error) {
+	late, left := sc.tracker.trackPlacementWaits(sc.clusterKey, d.ServiceAssessments, placementTimeout, sc.now)
 	next := requeueDelay(0)
 	if left > 0 {
 		next = newRequeueDelay(left)
@@ -106,7 +106,7 @@ func (l *scope) describeUnplaced(ctx context.Context, live client.Client, observ
 	}
 	why, err := observed.DescribeUnplaced(ctx, live, late[0])
 	return fmt.Sprintf("%s has a free address for Service %s but has not assigned it for %s (Services affected: %d): %s",
-		l.activeBalancer().Name(), late[0].Key(), placementTimeout, len(late), why), next, err
+		sc.activeBalancer().Name(), late[0].Key(), placementTimeout, len(late), why), next, err
 }
 
 func unreachableCondition() *metav1.Condition {
@@ -117,11 +117,11 @@ func unreachableCondition() *metav1.Condition {
 }
 
 // updateMetrics sets the metrics of a Cluster, and observes how long Services wait for growth.
-func (l *scope) updateMetrics(d demand.Decision) {
-	metrics.TenantShortfall.WithLabelValues(l.clusterKey.Namespace, l.clusterKey.Name).Set(float64(d.Shortfall[elastic.IPv4] + d.Shortfall[elastic.IPv6]))
-	metrics.TenantStuckServices.WithLabelValues(l.clusterKey.Namespace, l.clusterKey.Name).Set(float64(d.CountInState(elastic.ServiceStuck)))
-	metrics.TenantFreeAddresses.WithLabelValues(l.clusterKey.Namespace, l.clusterKey.Name).Set(float64(elastic.CountFreeAddresses(d.Blocks, d.UsedAddresses)))
-	for _, waited := range l.tracker.trackGrowthWaits(l.clusterKey, d.ServiceAssessments, l.now) {
+func (sc *scope) updateMetrics(d demand.Decision) {
+	metrics.TenantShortfall.WithLabelValues(sc.clusterKey.Namespace, sc.clusterKey.Name).Set(float64(d.Shortfall[elastic.IPv4] + d.Shortfall[elastic.IPv6]))
+	metrics.TenantStuckServices.WithLabelValues(sc.clusterKey.Namespace, sc.clusterKey.Name).Set(float64(d.CountInState(elastic.ServiceStuck)))
+	metrics.TenantFreeAddresses.WithLabelValues(sc.clusterKey.Namespace, sc.clusterKey.Name).Set(float64(elastic.CountFreeAddresses(d.Blocks, d.UsedAddresses)))
+	for _, waited := range sc.tracker.trackGrowthWaits(sc.clusterKey, d.ServiceAssessments, sc.now) {
 		metrics.TenantServiceWait.Observe(waited.Seconds())
 	}
 }
@@ -129,19 +129,19 @@ func (l *scope) updateMetrics(d demand.Decision) {
 // recordEventsForServices records events on the Services that no growth can help: why they have no address, once. A
 // workload cluster may have any number of them: the rest follows in the next reconcile, so that other Clusters do not
 // wait.
-func (l *scope) recordEventsForServices(ctx context.Context, live client.Client, d demand.Decision) (requeueDelay, error) {
-	l.tracker.pruneReported(l.clusterKey, d.ServiceAssessments)
+func (sc *scope) recordEventsForServices(ctx context.Context, live client.Client, d demand.Decision) (requeueDelay, error) {
+	sc.tracker.pruneReported(sc.clusterKey, d.ServiceAssessments)
 	reported := 0
 	for _, v := range d.ServiceAssessments {
-		if v.State != elastic.ServiceStuck || !l.tracker.addReported(l.clusterKey, v.Service.Key(), text.SanitizeNote(v.Message)) {
+		if v.State != elastic.ServiceStuck || !sc.tracker.addReported(sc.clusterKey, v.Service.Key(), text.SanitizeNote(v.Message)) {
 			continue
 		}
 		if reported++; reported > maxServiceEvents {
-			l.tracker.removeReported(l.clusterKey, v.Service.Key())
+			sc.tracker.removeReported(sc.clusterKey, v.Service.Key())
 			return newRequeueDelay(time.Second), nil
 		}
 		if err := balancer.EmitEvent(ctx, live, v.Service, "NoAddress", "this Service has no address, and more addresses would not help: "+v.Message); err != nil {
-			l.tracker.removeReported(l.clusterKey, v.Service.Key())
+			sc.tracker.removeReported(sc.clusterKey, v.Service.Key())
 			return 0, err
 		}
 	}

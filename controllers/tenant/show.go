@@ -48,15 +48,15 @@ func (t timeLimitedClient) Create(ctx context.Context, obj client.Object, opts .
 // projectBlocks makes the pools of the load balancer match the blocks. Before it changes anything, it reads the
 // existing blocks live: the watch may be behind what another manager has granted the Cluster, or taken away and
 // released.
-func (l *scope) projectBlocks(ctx context.Context, live client.Client, observed balancer.ObservedCluster, want []elastic.DesiredPool, all allocations) (allocations, requeueDelay, error) {
-	all, err := l.addFinalizers(ctx, all)
+func (sc *scope) projectBlocks(ctx context.Context, live client.Client, observed balancer.ObservedCluster, want []elastic.DesiredPool, all allocations) (allocations, requeueDelay, error) {
+	all, err := sc.addFinalizers(ctx, all)
 	if err != nil {
 		return all, 0, client.IgnoreNotFound(err)
 	}
 	changes := observed.PlanChanges(want)
-	since := l.Clock.Now()
+	since := sc.Clock.Now()
 	if changes.HasPoolChanges() {
-		changed, err := l.refreshBlocks(ctx, slices.Concat(all, l.deferredBlocks))
+		changed, err := sc.refreshBlocks(ctx, slices.Concat(all, sc.deferredBlocks))
 		if err != nil {
 			return all, 0, err
 		}
@@ -66,33 +66,33 @@ func (l *scope) projectBlocks(ctx context.Context, live client.Client, observed 
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxProjectionTime)
 	defer cancel()
-	if err := changes.ApplyChanges(ctx, timeLimitedClient{live, l.Clock, since}); err != nil {
-		return all, 0, fmt.Errorf("showing Cluster %s its blocks: %w", l.clusterKey, err)
+	if err := changes.ApplyChanges(ctx, timeLimitedClient{live, sc.Clock, since}); err != nil {
+		return all, 0, fmt.Errorf("showing Cluster %s its blocks: %w", sc.clusterKey, err)
 	}
 	return all, 0, nil
 }
 
 // addFinalizers adds our finalizer to the blocks that the Cluster is about to be shown, so that they cannot be deleted
 // without us.
-func (l *scope) addFinalizers(ctx context.Context, all allocations) (allocations, error) {
+func (sc *scope) addFinalizers(ctx context.Context, all allocations) (allocations, error) {
 	for _, a := range all {
 		if _, granted := demand.GrantedRange(a); !granted || tenancy.IsProjected(a) || tenancy.IsDrainingOrDeleting(a) {
 			continue
 		}
 		updated := a.DeepCopy()
-		controllerutil.AddFinalizer(updated, tenancy.ProjectionFinalizer(l.loadBalancer.Active))
-		if err := l.Client.Patch(ctx, updated, guard.NewOptimisticPatch(a)); err != nil {
+		controllerutil.AddFinalizer(updated, tenancy.ProjectionFinalizer(sc.loadBalancer.Active))
+		if err := sc.Client.Patch(ctx, updated, guard.NewOptimisticPatch(a)); err != nil {
 			return all, err
 		}
-		l.Blocks.ObserveBlock(updated)
+		sc.Blocks.ObserveBlock(updated)
 		all = all.withReplaced(updated)
 	}
 	return all, nil
 }
 
 // refreshBlocks reads the Cluster's blocks live, and reports whether they differ from the known ones.
-func (l *scope) refreshBlocks(ctx context.Context, known allocations) (changed bool, err error) {
-	all, err := lookup.ListBlocks(ctx, l.Live, l.clusterRef, "")
+func (sc *scope) refreshBlocks(ctx context.Context, known allocations) (changed bool, err error) {
+	all, err := lookup.ListBlocks(ctx, sc.Live, sc.clusterRef, "")
 	if err != nil {
 		return false, err
 	}
@@ -104,7 +104,7 @@ func (l *scope) refreshBlocks(ctx context.Context, known allocations) (changed b
 		exist[a.UID] = struct{}{}
 		if a.Spec.Type == v1alpha1.LoadBalancerAllocation {
 			changed = changed || versions[a.UID] != a.ResourceVersion
-			l.Blocks.ObserveBlock(a)
+			sc.Blocks.ObserveBlock(a)
 		}
 	}
 	for _, a := range known {
@@ -112,10 +112,10 @@ func (l *scope) refreshBlocks(ctx context.Context, known allocations) (changed b
 			continue
 		}
 		current := &v1alpha1.IPAllocation{} // it may only have lost its labels
-		err := l.Live.Get(ctx, client.ObjectKeyFromObject(a), current)
+		err := sc.Live.Get(ctx, client.ObjectKeyFromObject(a), current)
 		if apierrors.IsNotFound(err) || (err == nil && current.UID != a.UID) {
 			changed = true
-			l.Blocks.ForgetBlock(a)
+			sc.Blocks.ForgetBlock(a)
 		} else if err != nil {
 			return false, fmt.Errorf("reading IPAllocation %s: %w", client.ObjectKeyFromObject(a), err)
 		}

@@ -35,49 +35,49 @@ type serviceTracker struct {
 	awaitingGrowth, awaitingPlacement map[string]time.Time
 }
 
-func (n *stateTracker) trackerForCluster(cluster client.ObjectKey) *serviceTracker {
-	if n.services == nil {
-		n.services = map[client.ObjectKey]*serviceTracker{}
+func (st *stateTracker) trackerForCluster(cluster client.ObjectKey) *serviceTracker {
+	if st.services == nil {
+		st.services = map[client.ObjectKey]*serviceTracker{}
 	}
-	if n.services[cluster] == nil {
-		n.services[cluster] = &serviceTracker{reportedMessages: map[string]string{}}
+	if st.services[cluster] == nil {
+		st.services[cluster] = &serviceTracker{reportedMessages: map[string]string{}}
 	}
-	return n.services[cluster]
+	return st.services[cluster]
 }
 
-func (n *stateTracker) forgetCluster(cluster client.ObjectKey) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	delete(n.services, cluster)
+func (st *stateTracker) forgetCluster(cluster client.ObjectKey) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	delete(st.services, cluster)
 	metrics.DeleteTenantMetrics(cluster.Namespace, cluster.Name)
 }
 
 // releasedSince returns when a block was first seen to be released, without a doubt since.
-func (n *stateTracker) releasedSince(block types.UID, now time.Time) time.Time {
-	return n.firstSeen(&n.released, block, now)
+func (st *stateTracker) releasedSince(block types.UID, now time.Time) time.Time {
+	return st.firstSeen(&st.released, block, now)
 }
 
 // drainingSince returns when a block was first seen to drain.
-func (n *stateTracker) drainingSince(block types.UID, now time.Time) time.Time {
-	return n.firstSeen(&n.draining, block, now)
+func (st *stateTracker) drainingSince(block types.UID, now time.Time) time.Time {
+	return st.firstSeen(&st.draining, block, now)
 }
 
 // usedSince returns when a block that seems to be idle was first seen to be in use.
-func (n *stateTracker) usedSince(block types.UID, now time.Time) time.Time {
-	return n.firstSeen(&n.used, block, now)
+func (st *stateTracker) usedSince(block types.UID, now time.Time) time.Time {
+	return st.firstSeen(&st.used, block, now)
 }
 
 // markUnused records that a block is not in use.
-func (n *stateTracker) markUnused(block types.UID) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	delete(n.used, block)
+func (st *stateTracker) markUnused(block types.UID) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	delete(st.used, block)
 }
 
 // firstSeen returns when a block was first recorded, which is now if it was not.
-func (n *stateTracker) firstSeen(noted *map[types.UID]time.Time, block types.UID, now time.Time) time.Time {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+func (st *stateTracker) firstSeen(noted *map[types.UID]time.Time, block types.UID, now time.Time) time.Time {
+	st.mu.Lock()
+	defer st.mu.Unlock()
 	if *noted == nil {
 		*noted = map[types.UID]time.Time{}
 	}
@@ -88,45 +88,45 @@ func (n *stateTracker) firstSeen(noted *map[types.UID]time.Time, block types.UID
 }
 
 // resetReleased records that a block may be in use after all.
-func (n *stateTracker) resetReleased(block types.UID) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	delete(n.released, block)
+func (st *stateTracker) resetReleased(block types.UID) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	delete(st.released, block)
 }
 
 // forgetBlock removes what is recorded of a block that is gone, or that stays.
-func (n *stateTracker) forgetBlock(block types.UID) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	delete(n.released, block)
-	delete(n.draining, block)
-	delete(n.used, block)
-	delete(n.emptied, block)
+func (st *stateTracker) forgetBlock(block types.UID) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	delete(st.released, block)
+	delete(st.draining, block)
+	delete(st.used, block)
+	delete(st.emptied, block)
 }
 
 // isEmptied reports whether the pool of a block that has its own was seen to serve no Service any more.
-func (n *stateTracker) isEmptied(block types.UID) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	_, ok := n.emptied[block]
+func (st *stateTracker) isEmptied(block types.UID) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	_, ok := st.emptied[block]
 	return ok
 }
 
 // markEmptied records that the pool of a block serves no Service any more.
-func (n *stateTracker) markEmptied(block types.UID) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.emptied == nil {
-		n.emptied = map[types.UID]struct{}{}
+func (st *stateTracker) markEmptied(block types.UID) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.emptied == nil {
+		st.emptied = map[types.UID]struct{}{}
 	}
-	n.emptied[block] = struct{}{}
+	st.emptied[block] = struct{}{}
 }
 
 // addReported records what is reported on a Service, and reports whether that is new.
-func (n *stateTracker) addReported(cluster client.ObjectKey, service, why string) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	reported := n.trackerForCluster(cluster).reportedMessages
+func (st *stateTracker) addReported(cluster client.ObjectKey, service, why string) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	reported := st.trackerForCluster(cluster).reportedMessages
 	if reported[service] == why {
 		return false
 	}
@@ -136,32 +136,32 @@ func (n *stateTracker) addReported(cluster client.ObjectKey, service, why string
 
 // pruneReported forgets what was reported on Services that are not stuck any more, or are gone: a cluster may create
 // and delete any number of them.
-func (n *stateTracker) pruneReported(cluster client.ObjectKey, assessments []elastic.ServiceAssessment) {
+func (st *stateTracker) pruneReported(cluster client.ObjectKey, assessments []elastic.ServiceAssessment) {
 	stuck := map[string]struct{}{}
 	for _, v := range assessments {
 		if v.State == elastic.ServiceStuck {
 			stuck[v.Service.Key()] = struct{}{}
 		}
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	maps.DeleteFunc(n.trackerForCluster(cluster).reportedMessages, func(service, _ string) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	maps.DeleteFunc(st.trackerForCluster(cluster).reportedMessages, func(service, _ string) bool {
 		_, still := stuck[service]
 		return !still
 	})
 }
 
-func (n *stateTracker) removeReported(cluster client.ObjectKey, service string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	delete(n.trackerForCluster(cluster).reportedMessages, service)
+func (st *stateTracker) removeReported(cluster client.ObjectKey, service string) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	delete(st.trackerForCluster(cluster).reportedMessages, service)
 }
 
 // trackGrowthWaits records which Services wait for growth, and returns how long those waited that have an address now.
-func (n *stateTracker) trackGrowthWaits(cluster client.ObjectKey, assessments []elastic.ServiceAssessment, now time.Time) (waited []time.Duration) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	c := n.trackerForCluster(cluster)
+func (st *stateTracker) trackGrowthWaits(cluster client.ObjectKey, assessments []elastic.ServiceAssessment, now time.Time) (waited []time.Duration) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	c := st.trackerForCluster(cluster)
 	still := map[string]time.Time{}
 	for _, v := range assessments {
 		since, before := c.awaitingGrowth[v.Service.Key()]
@@ -180,10 +180,10 @@ func (n *stateTracker) trackGrowthWaits(cluster client.ObjectKey, assessments []
 
 // trackPlacementWaits returns the Services for which their Cluster has room and which have waited for patience or
 // longer, and how long it takes until there is another one, 0 if no Service waits.
-func (n *stateTracker) trackPlacementWaits(cluster client.ObjectKey, assessments []elastic.ServiceAssessment, patience time.Duration, now time.Time) (late []*elastic.Service, next time.Duration) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	c := n.trackerForCluster(cluster)
+func (st *stateTracker) trackPlacementWaits(cluster client.ObjectKey, assessments []elastic.ServiceAssessment, patience time.Duration, now time.Time) (late []*elastic.Service, next time.Duration) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	c := st.trackerForCluster(cluster)
 	still := map[string]time.Time{}
 	for _, v := range assessments {
 		if v.State != elastic.ServicePlaceable {

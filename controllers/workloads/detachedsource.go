@@ -14,6 +14,6 @@ import (
 type detachedSource struct{ source.Source }
 
 // Start starts the source for the rest of the process. What it adds to a queue that was shut down is dropped.
-func (o detachedSource) Start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	return o.Source.Start(context.WithoutCancel(ctx), queue)
+func (ds detachedSource) Start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	return ds.Source.Start(context.WithoutCancel(ctx), queue)
 }

@@ -36,8 +36,8 @@ type SlowClusters struct {
 
 // RunBounded runs do, a reconcile of a Cluster, which ends by its context. What do leaves running must not end with
 // that context. Without a slot for the Cluster nothing is done, and the returned delay is how long until the next try.
-func (p *SlowClusters) RunBounded(ctx context.Context, key client.ObjectKey, do func(context.Context) (time.Duration, error)) (time.Duration, error) {
-	slow, admitted := p.acquireSlot(key)
+func (sc *SlowClusters) RunBounded(ctx context.Context, key client.ObjectKey, do func(context.Context) (time.Duration, error)) (time.Duration, error) {
+	slow, admitted := sc.acquireSlot(key)
 	if !admitted {
 		return SlowRetryDelay, nil
 	}
@@ -48,7 +48,7 @@ func (p *SlowClusters) RunBounded(ctx context.Context, key client.ObjectKey, do 
 	bounded, cancel := context.WithTimeoutCause(ctx, timeout, ErrSlowCluster)
 	defer cancel()
 	begin := time.Now()
-	defer func() { p.releaseSlot(key, slow, time.Since(begin) >= NormalTimeout) }()
+	defer func() { sc.releaseSlot(key, slow, time.Since(begin) >= NormalTimeout) }()
 	next, err := do(bounded)
 	if err != nil && errors.Is(context.Cause(bounded), ErrSlowCluster) {
 		err = errors.Join(ErrSlowCluster, err)
@@ -57,39 +57,39 @@ func (p *SlowClusters) RunBounded(ctx context.Context, key client.ObjectKey, do 
 }
 
 // acquireSlot reports whether a Cluster is slow, and takes a slot for it if so. It is not admitted if none is free.
-func (p *SlowClusters) acquireSlot(key client.ObjectKey) (slow, admitted bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.slowClusters[key] {
+func (sc *SlowClusters) acquireSlot(key client.ObjectKey) (slow, admitted bool) {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	if !sc.slowClusters[key] {
 		return false, true
 	}
-	if p.slotsInUse >= MaxSlowClusters {
+	if sc.slotsInUse >= MaxSlowClusters {
 		return true, false
 	}
-	p.slotsInUse++
+	sc.slotsInUse++
 	return true, true
 }
 
 // releaseSlot ends a reconcile, and records whether the Cluster is slow.
-func (p *SlowClusters) releaseSlot(key client.ObjectKey, had, slow bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (sc *SlowClusters) releaseSlot(key client.ObjectKey, had, slow bool) {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
 	if had {
-		p.slotsInUse--
+		sc.slotsInUse--
 	}
 	if !slow {
-		delete(p.slowClusters, key)
+		delete(sc.slowClusters, key)
 		return
 	}
-	if p.slowClusters == nil {
-		p.slowClusters = map[client.ObjectKey]bool{}
+	if sc.slowClusters == nil {
+		sc.slowClusters = map[client.ObjectKey]bool{}
 	}
-	p.slowClusters[key] = true
+	sc.slowClusters[key] = true
 }
 
 // ForgetCluster forgets a Cluster that is gone.
-func (p *SlowClusters) ForgetCluster(key client.ObjectKey) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.slowClusters, key)
+func (sc *SlowClusters) ForgetCluster(key client.ObjectKey) {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	delete(sc.slowClusters, key)
 }

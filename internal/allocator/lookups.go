@@ -79,9 +79,9 @@ func (cl *cacheLookups) lookUpCluster(ctx context.Context, key types.NamespacedN
 // isOwnerOf reports whether the observed Cluster owns a deleted claim and exists, so that its machines use the address:
 // a user deleted the claim, or deleted the Cluster in the foreground. By itself the garbage collector deletes the claim
 // only after the Cluster is gone.
-func (k clusterObservation) isOwnerOf(c *grants.Claimant) bool {
+func (co clusterObservation) isOwnerOf(c *grants.Claimant) bool {
 	owner := c.OwnerCluster()
-	return owner != "" && !c.Moved && owner == k.uid
+	return owner != "" && !c.Moved && owner == co.uid
 }
 
 // newOwnerLookup returns a lookup that finds out whether the owner of an IPAllocation, its Cluster or its child pool,

@@ -88,23 +88,23 @@ type failureLogEntry struct {
 }
 
 // shouldLog reports whether a cause should be logged now, and how many entries were suppressed before.
-func (c *failureLogLimiter) shouldLog(of failureCause, now time.Time) (leftOut int, due bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	last := c.lastLogged[of]
+func (fl *failureLogLimiter) shouldLog(of failureCause, now time.Time) (leftOut int, due bool) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	last := fl.lastLogged[of]
 	if last != nil && now.Sub(last.loggedAt) < failureLogInterval {
 		last.suppressed++
 		return 0, false
 	}
-	for other, w := range c.lastLogged { // a claim can name any pool
+	for other, w := range fl.lastLogged { // a claim can name any pool
 		if now.Sub(w.loggedAt) >= 2*failureLogInterval {
-			delete(c.lastLogged, other)
+			delete(fl.lastLogged, other)
 		}
 	}
-	if c.lastLogged == nil {
-		c.lastLogged = map[failureCause]*failureLogEntry{}
+	if fl.lastLogged == nil {
+		fl.lastLogged = map[failureCause]*failureLogEntry{}
 	}
-	c.lastLogged[of] = &failureLogEntry{loggedAt: now}
+	fl.lastLogged[of] = &failureLogEntry{loggedAt: now}
 	if last != nil {
 		leftOut = last.suppressed
 	}

@@ -27,25 +27,25 @@ type readResult struct {
 }
 
 // Get implements client.Reader.
-func (o *memoizedReader) Get(ctx context.Context, key client.ObjectKey, into client.Object, opts ...client.GetOption) error {
-	return o.readOnce(fmt.Sprintf("%T %v %s", into, into.GetObjectKind().GroupVersionKind(), key), into, func() error { return o.live.Get(ctx, key, into, opts...) })
+func (mr *memoizedReader) Get(ctx context.Context, key client.ObjectKey, into client.Object, opts ...client.GetOption) error {
+	return mr.readOnce(fmt.Sprintf("%T %v %s", into, into.GetObjectKind().GroupVersionKind(), key), into, func() error { return mr.live.Get(ctx, key, into, opts...) })
 }
 
 // List implements client.Reader.
-func (o *memoizedReader) List(ctx context.Context, into client.ObjectList, opts ...client.ListOption) error {
+func (mr *memoizedReader) List(ctx context.Context, into client.ObjectList, opts ...client.ListOption) error {
 	var by client.ListOptions
 	by.ApplyOptions(opts)
 	request := fmt.Sprintf("%T %v %s %v %v %d %s", into, into.GetObjectKind().GroupVersionKind(), by.Namespace, by.FieldSelector, by.LabelSelector, by.Limit, by.Continue)
-	return o.readOnce(request, into, func() error { return o.live.List(ctx, into, opts...) })
+	return mr.readOnce(request, into, func() error { return mr.live.List(ctx, into, opts...) })
 }
 
 // readOnce calls reads unless the result is known. The caller gets a shallow copy, and must not modify its contents.
-func (o *memoizedReader) readOnce(request string, into any, reads func() error) error {
-	if last, known := o.results[request]; known {
+func (mr *memoizedReader) readOnce(request string, into any, reads func() error) error {
+	if last, known := mr.results[request]; known {
 		reflect.ValueOf(into).Elem().Set(reflect.ValueOf(last.object))
 		return last.err
 	}
 	err := reads()
-	o.results[request] = readResult{reflect.ValueOf(into).Elem().Interface(), err}
+	mr.results[request] = readResult{reflect.ValueOf(into).Elem().Interface(), err}
 	return err
 }

@@ -225,14 +225,14 @@ const orphanRetryOffset = 4
 
 // RecordAttempt records an attempt to remove or adopt an orphan that is still there: the attempt has failed, or a
 // finalizer of another controller keeps the object.
-func (s *Orphan) RecordAttempt(err error, now time.Time) {
-	s.SetRetryTime(now, orphanRetryOffset, err)
-	s.Failures++
+func (o *Orphan) RecordAttempt(err error, now time.Time) {
+	o.SetRetryTime(now, orphanRetryOffset, err)
+	o.Failures++
 }
 
 // MarkConflict records that a claimant of another pool needs the name of the object. It reports whether that is new.
-func (s *Orphan) MarkConflict() bool {
-	isNew := !s.Conflicts
-	s.Conflicts = true
+func (o *Orphan) MarkConflict() bool {
+	isNew := !o.Conflicts
+	o.Conflicts = true
 	return isNew
 }

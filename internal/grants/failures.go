@@ -61,11 +61,11 @@ func (f *Failures) RecordStatusFailure(c *Claimant, err error, now time.Time) {
 	f.statusFailing.recordFailure(c, err, now)
 }
 
-func (ts failingNamespaces) recordFailure(c *Claimant, err error, now time.Time) {
-	t := ts[c.Owner.Namespace]
+func (fns failingNamespaces) recordFailure(c *Claimant, err error, now time.Time) {
+	t := fns[c.Owner.Namespace]
 	if t == nil {
 		t = &failingNamespace{failedClaimants: map[types.UID]struct{}{}, trialBackoff: term.MinRetryPause}
-		ts[c.Owner.Namespace] = t
+		fns[c.Owner.Namespace] = t
 	}
 	t.updateError(err, now)
 	_, again := t.failedClaimants[c.Owner.UID]
@@ -80,14 +80,14 @@ func (ts failingNamespaces) recordFailure(c *Claimant, err error, now time.Time)
 // updateError sets the error in the refusal for other claimants if it is more useful than the last one: a permanent
 // refusal replaces another error at once, and replaces a permanent refusal of another cause after term.MaxRetryPause.
 // Each change is written to each of these claimants.
-func (t *failingNamespace) updateError(err error, now time.Time) {
-	wasPermanent, isPermanent := t.lastError != nil && term.IsPermanentRefusal(t.lastError), term.IsPermanentRefusal(err)
+func (fn *failingNamespace) updateError(err error, now time.Time) {
+	wasPermanent, isPermanent := fn.lastError != nil && term.IsPermanentRefusal(fn.lastError), term.IsPermanentRefusal(err)
 	switch {
-	case t.lastError == nil, isPermanent && !wasPermanent:
-	case !isPermanent, normalizeError(err) == normalizeError(t.lastError), now.Before(t.lastErrorAt.Add(term.MaxRetryPause)):
+	case fn.lastError == nil, isPermanent && !wasPermanent:
+	case !isPermanent, normalizeError(err) == normalizeError(fn.lastError), now.Before(fn.lastErrorAt.Add(term.MaxRetryPause)):
 		return
 	}
-	t.lastError, t.lastErrorAt = err, now
+	fn.lastError, fn.lastErrorAt = err, now
 }
 
 // ClearFailure records that a claimant was served, or is gone. If it was served, all others of its namespace are
@@ -115,18 +115,18 @@ func (f *Failures) ClearStatusFailure(c *Claimant) bool {
 	return f.statusFailing.clearFailure(f.claimants.ByUID, c, true)
 }
 
-func (ts failingNamespaces) clearFailure(claimants map[types.UID]*Claimant, c *Claimant, well bool) bool {
-	t := ts[c.Owner.Namespace]
+func (fns failingNamespaces) clearFailure(claimants map[types.UID]*Claimant, c *Claimant, well bool) bool {
+	t := fns[c.Owner.Namespace]
 	if t == nil {
 		return false
 	}
 	if delete(t.failedClaimants, c.Owner.UID); !well {
 		if len(t.failedClaimants) == 0 {
-			delete(ts, c.Owner.Namespace)
+			delete(fns, c.Owner.Namespace)
 		}
 		return true
 	}
-	delete(ts, c.Owner.Namespace)
+	delete(fns, c.Owner.Namespace)
 	for uid := range t.failedClaimants {
 		if other := claimants[uid]; other != nil && !other.Busy {
 			other.Reset()
@@ -158,16 +158,16 @@ func (f *Failures) RecordConditionTrial(c *Claimant, now time.Time) {
 
 // blockingNamespace returns the failing namespace that blocks a claimant: too many of its claimants fail, and no
 // trial is due. It returns nil if the claimant may be tried.
-func (ts failingNamespaces) blockingNamespace(c *Claimant, now time.Time) *failingNamespace {
-	if t := ts.trialNamespaceFor(c); t != nil && now.Before(t.nextTrialAt) {
+func (fns failingNamespaces) blockingNamespace(c *Claimant, now time.Time) *failingNamespace {
+	if t := fns.trialNamespaceFor(c); t != nil && now.Before(t.nextTrialAt) {
 		return t
 	}
 	return nil
 }
 
 // recordTrial counts an attempt for a claimant as the trial of its namespace, if that is failing and a trial is due.
-func (ts failingNamespaces) recordTrial(c *Claimant, now time.Time) {
-	if t := ts.trialNamespaceFor(c); t != nil && !now.Before(t.nextTrialAt) {
+func (fns failingNamespaces) recordTrial(c *Claimant, now time.Time) {
+	if t := fns.trialNamespaceFor(c); t != nil && !now.Before(t.nextTrialAt) {
 		t.trialBackoff = term.NextRetryPause(t.trialBackoff)
 		t.nextTrialAt = term.NextBatchTime(now.Add(t.trialBackoff))
 	}
@@ -175,8 +175,8 @@ func (ts failingNamespaces) recordTrial(c *Claimant, now time.Time) {
 
 // trialNamespaceFor returns the failing namespace whose trials a claimant waits for. It returns nil if the claimant
 // waits for none, or if it has failed itself and has its own retry time.
-func (ts failingNamespaces) trialNamespaceFor(c *Claimant) *failingNamespace {
-	t := ts[c.Owner.Namespace]
+func (fns failingNamespaces) trialNamespaceFor(c *Claimant) *failingNamespace {
+	t := fns[c.Owner.Namespace]
 	if t == nil || len(t.failedClaimants) < term.SerialRetryThreshold {
 		return nil
 	}
@@ -195,11 +195,11 @@ func (f *Failures) scheduleTrial(t *failingNamespace) {
 }
 
 // refusalForOthers returns the refusal for the claimants of a namespace that wait for others.
-func (t *failingNamespace) refusalForOthers(namespace string) *Refusal {
-	if !term.IsPermanentRefusal(t.lastError) {
-		return writeFailed("writing the IPAddresses of other claims in namespace %s fails: %v; this claim is tried when one of those is served", namespace, t.lastError)
+func (fn *failingNamespace) refusalForOthers(namespace string) *Refusal {
+	if !term.IsPermanentRefusal(fn.lastError) {
+		return writeFailed("writing the IPAddresses of other claims in namespace %s fails: %v; this claim is tried when one of those is served", namespace, fn.lastError)
 	}
-	return writeFailed("%s the IPAddresses of other claims in namespace %s: %v; change what refuses them: this claim is tried when one of those is served", refusedPrefix, namespace, t.lastError)
+	return writeFailed("%s the IPAddresses of other claims in namespace %s: %v; change what refuses them: this claim is tried when one of those is served", refusedPrefix, namespace, fn.lastError)
 }
 
 // variableErrorParts matches the parts that differ between errors of the same cause: names, and the counts of a

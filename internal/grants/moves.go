@@ -153,15 +153,15 @@ func (ms *Moves) recordedHeldRanges() heldRangeSet {
 }
 
 // containsRange reports whether the set holds all of a range.
-func (k heldRangeSet) containsRange(r netipx.IPRange) bool {
-	if k == nil {
+func (set heldRangeSet) containsRange(r netipx.IPRange) bool {
+	if set == nil {
 		return true
 	}
-	after, found := slices.BinarySearchFunc(k, r.From(), func(h netipx.IPRange, ip netip.Addr) int { return h.From().Compare(ip) })
+	after, found := slices.BinarySearchFunc(set, r.From(), func(h netipx.IPRange, ip netip.Addr) int { return h.From().Compare(ip) })
 	if found {
 		after++
 	}
-	return after > 0 && !k[after-1].To().Less(r.To())
+	return after > 0 && !set[after-1].To().Less(r.To())
 }
 
 // classifyAddress records whether an address object has a claimant, and whether clusterctl is moving it. It reports

@@ -93,43 +93,43 @@ type openBlock struct {
 }
 
 // inFlightGrants returns the grants in flight.
-func (k *observedPool) inFlightGrants() []inFlightGrant {
-	k.parseStatus()
-	return k.grants
+func (op *observedPool) inFlightGrants() []inFlightGrant {
+	op.parseStatus()
+	return op.grants
 }
 
 // openBlocks returns the open blocks of a carved pool.
-func (k *observedPool) openBlocks() []openBlock {
-	k.parseStatus()
-	return k.blocks
+func (op *observedPool) openBlocks() []openBlock {
+	op.parseStatus()
+	return op.blocks
 }
 
-func (k *observedPool) parseStatus() {
-	if k.parsed || k.status == nil {
+func (op *observedPool) parseStatus() {
+	if op.parsed || op.status == nil {
 		return
 	}
-	k.parsed = true
-	for _, g := range InFlightFromStatus(k.status) {
+	op.parsed = true
+	for _, g := range InFlightFromStatus(op.status) {
 		if r, err := poolutil.ParseRange(g.First + "-" + g.Last); err == nil {
-			k.grants = append(k.grants, inFlightGrant{g, r})
+			op.grants = append(op.grants, inFlightGrant{g, r})
 		}
 	}
-	for _, on := range k.status.Blocks {
+	for _, on := range op.status.Blocks {
 		if p, err := netip.ParsePrefix(on.Range); err == nil {
-			k.blocks = append(k.blocks, openBlock{on.Allocation, p})
+			op.blocks = append(op.blocks, openBlock{on.Allocation, p})
 		}
 	}
 }
 
 // hasInFlightOutside reports whether a grant in flight is outside the ranges that a layout may grant. Without a
 // layout, every grant is.
-func (k *observedPool) hasInFlightOutside(layout *poolspec.Layout) bool {
-	if k.outsideChecked && k.outsideLayout == layout {
-		return k.hasOutside
+func (op *observedPool) hasInFlightOutside(layout *poolspec.Layout) bool {
+	if op.outsideChecked && op.outsideLayout == layout {
+		return op.hasOutside
 	}
-	k.hasOutside = slices.ContainsFunc(k.inFlightGrants(), func(f inFlightGrant) bool { return layout == nil || !layout.MayGrant(f.ipRange) })
-	k.outsideChecked, k.outsideLayout = true, layout
-	return k.hasOutside
+	op.hasOutside = slices.ContainsFunc(op.inFlightGrants(), func(f inFlightGrant) bool { return layout == nil || !layout.MayGrant(f.ipRange) })
+	op.outsideChecked, op.outsideLayout = true, layout
+	return op.hasOutside
 }
 
 // trackUnresolvedGrants compares the grants in flight of a new version of the pool with those before. If another

@@ -78,9 +78,9 @@ type inFlightCount struct {
 	byNamespace  map[string]int
 }
 
-func (k *inFlightCount) add(namespace string) {
-	k.total++
-	k.byNamespace[namespace]++
+func (n *inFlightCount) add(namespace string) {
+	n.total++
+	n.byNamespace[namespace]++
 }
 
 // checkInFlightLimit reports whether a claimant may get a grant now, or returns a refusal. Without either, the

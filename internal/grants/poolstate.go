@@ -121,18 +121,18 @@ func NewPoolState(key pools.Key, kinds []ClaimantKind, q *Quota) *PoolState {
 
 // apiServerTime converts a time to the clock of the API server. All times that the next manager counts from are
 // recorded by that clock, because its own clock and that of its predecessor may differ by any amount (ADR 49).
-func (k *Clock) apiServerTime(at time.Time) time.Time {
-	if k.ToAPIServerTime == nil {
+func (c *Clock) apiServerTime(at time.Time) time.Time {
+	if c.ToAPIServerTime == nil {
 		return at
 	}
-	return k.ToAPIServerTime(at)
+	return c.ToAPIServerTime(at)
 }
 
 // fromAPIServerTime converts a time of the API server to the clock of this manager. It returns now for a future time,
 // so that a clock that was ahead when the time was recorded does not close the pool for longer.
-func (k *Clock) fromAPIServerTime(at, now time.Time) time.Time {
-	return now.Add(-max(k.apiServerTime(now).Sub(at), 0))
+func (c *Clock) fromAPIServerTime(at, now time.Time) time.Time {
+	return now.Add(-max(c.apiServerTime(now).Sub(at), 0))
 }
 
 // SetAPITime sets the function that converts a time of this manager to the clock of the API server.
-func (k *Clock) SetAPITime(convert func(time.Time) time.Time) { k.ToAPIServerTime = convert }
+func (c *Clock) SetAPITime(convert func(time.Time) time.Time) { c.ToAPIServerTime = convert }

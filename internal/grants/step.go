@@ -115,8 +115,8 @@ func StopStep() Step { return Step{} }
 // WriteRevertedError is the error of a write that succeeded and was not kept: the answer does not show it.
 type WriteRevertedError struct{ ObjectName string }
 
-func (u *WriteRevertedError) Error() string {
-	return u.ObjectName + " differs from the manager's write: a mutating webhook or another controller changes it; exempt the manager from it"
+func (e *WriteRevertedError) Error() string {
+	return e.ObjectName + " differs from the manager's write: a mutating webhook or another controller changes it; exempt the manager from it"
 }
 
 // ErrorStep returns the step that ends a job with an error.

@@ -25,29 +25,29 @@ type announceState struct {
 }
 
 // nextAt returns when the address is announced next.
-func (o *announceState) nextAt() time.Time {
-	if o.repeats < len(announceDelays) {
-		return o.startedAt.Add(announceDelays[o.repeats])
+func (as *announceState) nextAt() time.Time {
+	if as.repeats < len(announceDelays) {
+		return as.startedAt.Add(announceDelays[as.repeats])
 	}
-	return o.lastAt.Add(announceInterval)
+	return as.lastAt.Add(announceInterval)
 }
 
 // planAnnouncements returns the announcements of the addresses that this host has and is sure of. A host that may have
 // lost the lock announces nothing, as the new holder does.
-func (m *HostState) planAnnouncements(now time.Time, v *View, p *Plan) []Op {
-	if !v.HeartbeatCurrent || m.Stopping {
+func (hs *HostState) planAnnouncements(now time.Time, v *View, p *Plan) []Op {
+	if !v.HeartbeatCurrent || hs.Stopping {
 		return nil
 	}
 	var out []Op
-	for _, a := range slices.SortedFunc(maps.Keys(m.managed), netip.Addr.Compare) {
-		if l := v.Locks[a]; l.Holder != m.Self.Name || !l.Confirmed || slices.Contains(p.Remove, a) {
+	for _, a := range slices.SortedFunc(maps.Keys(hs.managed), netip.Addr.Compare) {
+		if l := v.Locks[a]; l.Holder != hs.Self.Name || !l.Confirmed || slices.Contains(p.Remove, a) {
 			continue
 		}
-		o, times := m.announceStates[a], 1
+		o, times := hs.announceStates[a], 1
 		switch {
 		case o == nil:
 			o, times = &announceState{startedAt: now}, initialAnnouncements
-			m.announceStates[a] = o
+			hs.announceStates[a] = o
 		case now.Before(o.nextAt()):
 			p.scheduleAt(o.nextAt())
 			continue

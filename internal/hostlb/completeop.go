@@ -8,52 +8,52 @@ import (
 )
 
 // CompleteOp records the outcome of an operation.
-func (m *HostState) CompleteOp(now time.Time, op *Op, r OpResult) {
-	m.HasCurrentHeartbeat(now)
+func (hs *HostState) CompleteOp(now time.Time, op *Op, r OpResult) {
+	hs.HasCurrentHeartbeat(now)
 	a := op.Address
 	switch op.Kind {
 	case WriteHeartbeat:
-		if m.heartbeatInFlight = false; r.Err == nil && now.Sub(op.PlannedAt) < m.Timing.Lifetime {
-			m.excludeOwnOutage(now, op.PlannedAt)
-			m.heartbeatConfirmedAt = op.PlannedAt
+		if hs.heartbeatInFlight = false; r.Err == nil && now.Sub(op.PlannedAt) < hs.Timing.Lifetime {
+			hs.excludeOwnOutage(now, op.PlannedAt)
+			hs.heartbeatConfirmedAt = op.PlannedAt
 		}
 	case AcquireLock, ReleaseUnconfirmed, ReleaseConfirmed, WriteReport:
-		m.completeLockWrite(now, op, &r)
+		hs.completeLockWrite(now, op, &r)
 	case ProbeAddress:
-		delete(m.probing, a)
-		m.completeProbe(now, op, &r)
+		delete(hs.probing, a)
+		hs.completeProbe(now, op, &r)
 	case AddAddress:
 		if !errors.Is(r.Err, ErrOpTooLate) {
-			m.recordOutcome(now, a, r.Err)
+			hs.recordOutcome(now, a, r.Err)
 		}
 		if r.Err == nil {
-			m.managed[a] = m.refreshTime(now, op)
-			delete(m.foreignClaims, a)
-			delete(m.announceStates, a)
+			hs.managed[a] = hs.refreshTime(now, op)
+			delete(hs.foreignClaims, a)
+			delete(hs.announceStates, a)
 		}
-		delete(m.probes, a) // the probe was before the address was added
+		delete(hs.probes, a) // the probe was before the address was added
 	case RefreshAddress:
 		if r.Err == nil {
-			m.managed[a] = m.refreshTime(now, op)
+			hs.managed[a] = hs.refreshTime(now, op)
 		}
 	case RemoveAddress:
 		if r.Err == nil {
-			delete(m.managed, a)
+			delete(hs.managed, a)
 		}
-		delete(m.foreignClaims, a)
-		delete(m.probes, a)
+		delete(hs.foreignClaims, a)
+		delete(hs.probes, a)
 	case AnnounceAddress: // it is repeated whatever its outcome
 	}
 }
 
 // completeLockWrite records the outcome of a write of a lock.
-func (m *HostState) completeLockWrite(now time.Time, op *Op, r *OpResult) {
-	l := m.lockForAddress(op.Address)
+func (hs *HostState) completeLockWrite(now time.Time, op *Op, r *OpResult) {
+	l := hs.lockForAddress(op.Address)
 	l.writeInFlight = false
 	if r.Err != nil {
-		l.nextWriteAt = now.Add(m.Timing.RetryInterval)
+		l.nextWriteAt = now.Add(hs.Timing.RetryInterval)
 	}
-	if h := m.knownHosts[op.DeadHost]; h != nil && errors.Is(r.Err, ErrHolderAlive) {
+	if h := hs.knownHosts[op.DeadHost]; h != nil && errors.Is(r.Err, ErrHolderAlive) {
 		h.unchangedSince = now // the cache is behind
 	}
 	if r.ObservedLock != nil {
@@ -66,14 +66,14 @@ func (m *HostState) completeLockWrite(now time.Time, op *Op, r *OpResult) {
 	l.version, l.writtenAt, l.shownByCache = r.LockVersion, now, false
 	switch op.Kind { //nolint:exhaustive // the others write no lock
 	case AcquireLock:
-		l.holder, l.releasedBy, l.report, l.acquiredAt = m.Self.Name, "", op.Report, now
+		l.holder, l.releasedBy, l.report, l.acquiredAt = hs.Self.Name, "", op.Report, now
 		l.confirmed, l.confirmedLapses = r.Err == nil, op.heartbeatLapses
-		delete(m.probes, op.Address)
-		if f, failed := m.failures[op.Address]; failed && now.Sub(f.LastAt) >= m.Timing.failureBackoff() {
-			delete(m.failures, op.Address)
+		delete(hs.probes, op.Address)
+		if f, failed := hs.failures[op.Address]; failed && now.Sub(f.LastAt) >= hs.Timing.failureBackoff() {
+			delete(hs.failures, op.Address)
 		}
 	case ReleaseUnconfirmed:
-		l.holder, l.releasedBy, l.report, l.confirmed = "", m.Self.Name, nil, false
+		l.holder, l.releasedBy, l.report, l.confirmed = "", hs.Self.Name, nil, false
 	case ReleaseConfirmed:
 		l.holder, l.releasedBy, l.report, l.confirmed = "", "", nil, false
 	case WriteReport:
@@ -84,12 +84,12 @@ func (m *HostState) completeLockWrite(now time.Time, op *Op, r *OpResult) {
 // excludeOwnOutage leaves out, of the silence of other hosts, the time in which this host was not answered either, up
 // to its heartbeat that was sent at the time at: the API server may have been away for all hosts. After a lapse all
 // silences count from now.
-func (m *HostState) excludeOwnOutage(now, at time.Time) {
-	for _, h := range m.knownHosts {
-		switch missed := at.Sub(m.heartbeatConfirmedAt) - m.Timing.refreshInterval(); {
-		case m.heartbeatConfirmedAt.IsZero():
+func (hs *HostState) excludeOwnOutage(now, at time.Time) {
+	for _, h := range hs.knownHosts {
+		switch missed := at.Sub(hs.heartbeatConfirmedAt) - hs.Timing.refreshInterval(); {
+		case hs.heartbeatConfirmedAt.IsZero():
 			h.unchangedSince = now
-		case missed >= m.Timing.RetryInterval:
+		case missed >= hs.Timing.RetryInterval:
 			h.unchangedSince = earlierTime(now, h.unchangedSince.Add(missed))
 		}
 	}
@@ -103,31 +103,31 @@ func earlierTime(a, b time.Time) time.Time {
 }
 
 // refreshTime returns when an address must be refreshed: well before its lifetime ends.
-func (m *HostState) refreshTime(now time.Time, op *Op) time.Time {
-	return op.PlannedAt.Add(min(m.Timing.refreshInterval(), op.AddressLifetime(now, m.Timing)/2))
+func (hs *HostState) refreshTime(now time.Time, op *Op) time.Time {
+	return op.PlannedAt.Add(min(hs.Timing.refreshInterval(), op.AddressLifetime(now, hs.Timing)/2))
 }
 
 // completeProbe records the result of a probe. A probe from before the lock was taken is ignored: it does not show
 // which machine answers since.
-func (m *HostState) completeProbe(now time.Time, op *Op, r *OpResult) {
+func (hs *HostState) completeProbe(now time.Time, op *Op, r *OpResult) {
 	a := op.Address
-	if l := m.locks[a]; l != nil && l.holder != m.Self.Name && l.holder != "" {
-		m.completeTakeoverProbe(now, a, l.holder, r)
+	if l := hs.locks[a]; l != nil && l.holder != hs.Self.Name && l.holder != "" {
+		hs.completeTakeoverProbe(now, a, l.holder, r)
 		return
 	}
 	if r.Err != nil {
-		m.recordOutcome(now, a, r.Err)
+		hs.recordOutcome(now, a, r.Err)
 		return
 	}
-	if l := m.locks[a]; l == nil || l.holder != m.Self.Name || op.PlannedAt.Before(l.acquiredAt) {
+	if l := hs.locks[a]; l == nil || l.holder != hs.Self.Name || op.PlannedAt.Before(l.acquiredAt) {
 		return
 	}
 	status := ProbeStatus{NoReply, now, r.ReplyMAC}
-	if _, on := m.managed[a]; on {
-		delete(m.failures, a) // this host can probe the address
+	if _, on := hs.managed[a]; on {
+		delete(hs.failures, a) // this host can probe the address
 	}
-	switch other := m.hostByMAC(r.ReplyMAC); {
-	case m.hostOwningAddress(a) != "" && m.hostOwningAddress(a) == cmp.Or(other, m.Self.Name):
+	switch other := hs.hostByMAC(r.ReplyMAC); {
+	case hs.hostOwningAddress(a) != "" && hs.hostOwningAddress(a) == cmp.Or(other, hs.Self.Name):
 		status.Result = ForeignReply // the address is that host's own, and it keeps it
 	case r.ReplyMAC == "":
 	case other != "":
@@ -135,32 +135,32 @@ func (m *HostState) completeProbe(now time.Time, op *Op, r *OpResult) {
 	default:
 		status.Result = ForeignReply
 	}
-	m.probes[a] = status
+	hs.probes[a] = status
 }
 
 // completeTakeoverProbe records the result of a probe of an address whose lock another host holds. A probe that failed
 // counts as NotProbed and is not recorded as a failure: the host that takes the lock finds out.
-func (m *HostState) completeTakeoverProbe(now time.Time, a netip.Addr, holder string, r *OpResult) {
+func (hs *HostState) completeTakeoverProbe(now time.Time, a netip.Addr, holder string, r *OpResult) {
 	status := ProbeStatus{NoReply, now, r.ReplyMAC}
 	switch {
 	case r.Err != nil:
 		status.Result = NotProbed
-	case r.ReplyMAC != "" && m.hostByMAC(r.ReplyMAC) == holder:
+	case r.ReplyMAC != "" && hs.hostByMAC(r.ReplyMAC) == holder:
 		status.Result = PeerReply
 	}
-	m.takeoverProbes[a] = status
+	hs.takeoverProbes[a] = status
 }
 
 // recordOutcome records the failure of an operation on an address, or deletes it where err is nil.
-func (m *HostState) recordOutcome(now time.Time, a netip.Addr, err error) {
+func (hs *HostState) recordOutcome(now time.Time, a netip.Addr, err error) {
 	if err == nil {
-		delete(m.failures, a)
+		delete(hs.failures, a)
 		return
 	}
-	f, before := m.failures[a]
-	if !before || now.Sub(f.LastAt) >= m.Timing.failureBackoff() {
+	f, before := hs.failures[a]
+	if !before || now.Sub(f.LastAt) >= hs.Timing.failureBackoff() {
 		f.Since = now
 	}
 	f.LastAt, f.Message = now, err.Error()
-	m.failures[a] = f
+	hs.failures[a] = f
 }

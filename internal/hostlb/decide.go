@@ -185,88 +185,88 @@ type planner struct {
 }
 
 // isHostAlive reports whether the heartbeat of a host has changed within the heartbeat timeout.
-func (d *planner) isHostAlive(name string) bool {
-	heartbeatAt, known := d.view.HeartbeatTimes[name]
-	return known && d.now.Sub(heartbeatAt) < d.timing.HeartbeatTimeout()
+func (p *planner) isHostAlive(name string) bool {
+	heartbeatAt, known := p.view.HeartbeatTimes[name]
+	return known && p.now.Sub(heartbeatAt) < p.timing.HeartbeatTimeout()
 }
 
-func (d *planner) planAddress(a netip.Addr) {
-	w := d.wanted[a]
-	switch l := d.view.Locks[a]; {
-	case l.Holder != d.self:
-		d.planWithoutLock(a, w, &l)
-	case d.mayKeepAddress(a, w):
-		d.planWithLock(a, &l)
+func (p *planner) planAddress(a netip.Addr) {
+	w := p.wanted[a]
+	switch l := p.view.Locks[a]; {
+	case l.Holder != p.self:
+		p.planWithoutLock(a, w, &l)
+	case p.mayKeepAddress(a, w):
+		p.planWithLock(a, &l)
 	default:
-		d.planRelease(a, w)
+		p.planRelease(a, w)
 	}
 }
 
 // mayKeepAddress reports whether the host keeps an address whose lock it holds. While its heartbeat is not current it
 // knows of no other host, and keeps what it reaches.
-func (d *planner) mayKeepAddress(a netip.Addr, w *WantedAddress) bool {
-	if w == nil || w.LeaseDeleting || d.view.Stopping {
+func (p *planner) mayKeepAddress(a netip.Addr, w *WantedAddress) bool {
+	if w == nil || w.LeaseDeleting || p.view.Stopping {
 		return false
 	}
-	if !d.view.HeartbeatCurrent {
-		return slices.ContainsFunc(d.view.Hosts, func(h Host) bool { return h.Name == d.self && h.CanReach(a) })
+	if !p.view.HeartbeatCurrent {
+		return slices.ContainsFunc(p.view.Hosts, func(h Host) bool { return h.Name == p.self && h.CanReach(a) })
 	}
-	if f, failed := d.view.Failures[a]; failed && f.LastAt.Sub(f.Since) >= d.timing.refreshInterval() {
-		if _, on := d.view.Managed[a]; !on {
+	if f, failed := p.view.Failures[a]; failed && f.LastAt.Sub(f.Since) >= p.timing.refreshInterval() {
+		if _, on := p.view.Managed[a]; !on {
 			return false // another host may be able to add it
 		}
 	}
-	return slices.Contains(RankHosts(a, d.liveHosts, w.Nodes), d.self)
+	return slices.Contains(RankHosts(a, p.liveHosts, w.Nodes), p.self)
 }
 
 // planWithoutLock plans an address whose lock another host holds, or none (T2, T6). The address is taken off the
 // interface at once: the lock was lost, or the address is from before a restart. While the locks were never read that
 // is unknown; an address that is not refreshed is removed by the kernel.
-func (d *planner) planWithoutLock(a netip.Addr, w *WantedAddress, l *Lock) {
-	if _, on := d.view.Managed[a]; on {
-		if d.view.Locks != nil {
-			d.plan.Remove = append(d.plan.Remove, a)
+func (p *planner) planWithoutLock(a netip.Addr, w *WantedAddress, l *Lock) {
+	if _, on := p.view.Managed[a]; on {
+		if p.view.Locks != nil {
+			p.plan.Remove = append(p.plan.Remove, a)
 		}
 		return
 	}
-	if w == nil || d.view.Stopping || !d.view.HeartbeatCurrent || d.view.Locks == nil {
+	if w == nil || p.view.Stopping || !p.view.HeartbeatCurrent || p.view.Locks == nil {
 		return // a host that may be taken for dead takes nothing
 	}
 	switch {
-	case l.Holder != "" && d.isHostAlive(l.Holder):
-		d.planTakeoverProbe(a, w, l)
+	case l.Holder != "" && p.isHostAlive(l.Holder):
+		p.planTakeoverProbe(a, w, l)
 		return
 	case l.Holder == "" && l.ReleasedBy == "" && w.LeaseDeleting:
 		return // the lock is empty: the address is off the wire
 	}
-	rank := d.takeoverRank(a, w, l)
-	since, seen := d.view.FreeSince[a]
+	rank := p.takeoverRank(a, w, l)
+	since, seen := p.view.FreeSince[a]
 	if rank < 0 || !seen {
 		return
 	}
-	at := laterTime(since.Add(time.Duration(rank)*d.timing.RankDelay), d.view.Failures[a].LastAt.Add(d.timing.failureBackoff()))
-	if d.now.Before(at) {
-		d.plan.scheduleAt(at)
+	at := laterTime(since.Add(time.Duration(rank)*p.timing.RankDelay), p.view.Failures[a].LastAt.Add(p.timing.failureBackoff()))
+	if p.now.Before(at) {
+		p.plan.scheduleAt(at)
 		return
 	}
-	if l.Holder != "" && !w.LeaseDeleting && !d.probeBeforeTakeover(a, rank) {
+	if l.Holder != "" && !w.LeaseDeleting && !p.probeBeforeTakeover(a, rank) {
 		return
 	}
-	d.plan.AcquireLocks = append(d.plan.AcquireLocks, a)
+	p.plan.AcquireLocks = append(p.plan.AcquireLocks, a)
 }
 
 // planTakeoverProbe plans an address whose lock is held by a host that is not silent for long enough. The host that is
 // first to take the lock probes the address a little before it may, so that the probe delays nothing.
-func (d *planner) planTakeoverProbe(a netip.Addr, w *WantedAddress, l *Lock) {
-	dead := d.view.HeartbeatTimes[l.Holder].Add(d.timing.HeartbeatTimeout())
-	at := dead.Add(-d.timing.RetryInterval)
-	if d.now.Before(at) {
-		d.plan.scheduleAt(at)
+func (p *planner) planTakeoverProbe(a netip.Addr, w *WantedAddress, l *Lock) {
+	dead := p.view.HeartbeatTimes[l.Holder].Add(p.timing.HeartbeatTimeout())
+	at := dead.Add(-p.timing.RetryInterval)
+	if p.now.Before(at) {
+		p.plan.scheduleAt(at)
 		return
 	}
-	d.plan.scheduleAt(dead)
-	if !w.LeaseDeleting && d.takeoverRank(a, w, l) == 0 {
-		d.probeBeforeTakeover(a, 0)
+	p.plan.scheduleAt(dead)
+	if !w.LeaseDeleting && p.takeoverRank(a, w, l) == 0 {
+		p.probeBeforeTakeover(a, 0)
 	}
 }
 
@@ -275,18 +275,18 @@ func (d *planner) planTakeoverProbe(a netip.Addr, w *WantedAddress, l *Lock) {
 // would have the address until it learns that its lock was taken, so the address would move for nothing. Hosts further
 // down the rank probe less often. Where the address cannot be probed the lock is taken, and the lock reports the
 // failure.
-func (d *planner) probeBeforeTakeover(a netip.Addr, rank int) bool {
-	asked, ok := d.view.TakeoverProbes[a]
-	again := d.timing.RetryInterval
+func (p *planner) probeBeforeTakeover(a netip.Addr, rank int) bool {
+	asked, ok := p.view.TakeoverProbes[a]
+	again := p.timing.RetryInterval
 	if asked.Result == PeerReply {
-		again = min(time.Duration(1+rank)*d.timing.RetryInterval, d.timing.Lifetime)
+		again = min(time.Duration(1+rank)*p.timing.RetryInterval, p.timing.Lifetime)
 	}
 	switch at := asked.ObservedAt.Add(again); {
-	case !ok || !d.now.Before(at):
-		d.plan.Probe = append(d.plan.Probe, a)
+	case !ok || !p.now.Before(at):
+		p.plan.Probe = append(p.plan.Probe, a)
 		return false
 	case asked.Result == PeerReply:
-		d.plan.scheduleAt(at)
+		p.plan.scheduleAt(at)
 		return false
 	}
 	return true
@@ -295,50 +295,50 @@ func (d *planner) probeBeforeTakeover(a netip.Addr, rank int) bool {
 // takeoverRank returns the place of this host among the live hosts that may take an address, or -1 if it may not. The
 // holder does not take it, and the host that released it comes last. The lock of a lease that is being deleted may be
 // taken by any host that reaches the address.
-func (d *planner) takeoverRank(a netip.Addr, w *WantedAddress, l *Lock) int {
+func (p *planner) takeoverRank(a netip.Addr, w *WantedAddress, l *Lock) int {
 	nodes := w.Nodes
 	if w.LeaseDeleting {
 		nodes = nil
 	}
-	all := RankHosts(a, slices.DeleteFunc(slices.Clone(d.liveHosts), func(h Host) bool { return h.Name == l.Holder }), nodes)
+	all := RankHosts(a, slices.DeleteFunc(slices.Clone(p.liveHosts), func(h Host) bool { return h.Name == l.Holder }), nodes)
 	if i := slices.Index(all, l.ReleasedBy); i >= 0 {
 		all = append(slices.Delete(all, i, i+1), l.ReleasedBy)
 	}
-	return slices.Index(all, d.self)
+	return slices.Index(all, p.self)
 }
 
 // planWithLock plans an address whose lock the host holds and which it keeps (T3, T4).
-func (d *planner) planWithLock(a netip.Addr, l *Lock) {
-	due, on := d.view.Managed[a]
-	asked := d.view.Probes[a]
-	sure := d.view.HeartbeatCurrent && l.Confirmed
+func (p *planner) planWithLock(a netip.Addr, l *Lock) {
+	due, on := p.view.Managed[a]
+	asked := p.view.Probes[a]
+	sure := p.view.HeartbeatCurrent && l.Confirmed
 	switch {
-	case on && !sure && (d.isTakenOver(a) || (!d.view.HeartbeatCurrent && d.isProbeFailing(a))):
-		d.plan.Remove = append(d.plan.Remove, a) // another machine has taken it over, or may have, and the lock was not read since
+	case on && !sure && (p.isTakenOver(a) || (!p.view.HeartbeatCurrent && p.isProbeFailing(a))):
+		p.plan.Remove = append(p.plan.Remove, a) // another machine has taken it over, or may have, and the lock was not read since
 	case on:
-		if !d.now.Before(due) {
-			d.plan.Refresh = append(d.plan.Refresh, a)
+		if !p.now.Before(due) {
+			p.plan.Refresh = append(p.plan.Refresh, a)
 		} else {
-			d.plan.scheduleAt(due)
+			p.plan.scheduleAt(due)
 		}
 		if sure {
 			return
 		}
-		if d.view.HeartbeatCurrent { // the lock as it was read may be outdated: a write shows its holder
-			d.plan.AcquireLocks = append(d.plan.AcquireLocks, a)
+		if p.view.HeartbeatCurrent { // the lock as it was read may be outdated: a write shows its holder
+			p.plan.AcquireLocks = append(p.plan.AcquireLocks, a)
 		}
-		if at := laterTime(asked.ObservedAt.Add(d.timing.Lifetime), d.view.Failures[a].LastAt.Add(d.timing.RetryInterval)); !d.now.Before(at) {
-			d.plan.Probe = append(d.plan.Probe, a) // the machine that took it over has announced that while this host was cut off from the wire
+		if at := laterTime(asked.ObservedAt.Add(p.timing.Lifetime), p.view.Failures[a].LastAt.Add(p.timing.RetryInterval)); !p.now.Before(at) {
+			p.plan.Probe = append(p.plan.Probe, a) // the machine that took it over has announced that while this host was cut off from the wire
 		} else {
-			d.plan.scheduleAt(at)
+			p.plan.scheduleAt(at)
 		}
-	case !d.view.HeartbeatCurrent: // only a host that is sure of the lock adds the address
+	case !p.view.HeartbeatCurrent: // only a host that is sure of the lock adds the address
 	case !l.Confirmed:
-		d.plan.AcquireLocks = append(d.plan.AcquireLocks, a)
-	case asked.Result == NoReply && d.now.Sub(asked.ObservedAt) < d.timing.RetryInterval:
-		d.plan.Add = append(d.plan.Add, a)
+		p.plan.AcquireLocks = append(p.plan.AcquireLocks, a)
+	case asked.Result == NoReply && p.now.Sub(asked.ObservedAt) < p.timing.RetryInterval:
+		p.plan.Add = append(p.plan.Add, a)
 	default:
-		d.planProbe(a)
+		p.planProbe(a)
 	}
 }
 
@@ -350,34 +350,34 @@ func laterTime(a, b time.Time) time.Time {
 }
 
 // isTakenOver reports whether another MAC has answered for an address, or claimed it, within a lifetime.
-func (d *planner) isTakenOver(a netip.Addr) bool {
-	asked, claimed := d.view.Probes[a], d.view.ClaimedAt[a]
-	replied := (asked.Result == PeerReply || asked.Result == ForeignReply) && d.now.Sub(asked.ObservedAt) < d.timing.Lifetime
-	return replied || (!claimed.IsZero() && d.now.Sub(claimed) < d.timing.Lifetime)
+func (p *planner) isTakenOver(a netip.Addr) bool {
+	asked, claimed := p.view.Probes[a], p.view.ClaimedAt[a]
+	replied := (asked.Result == PeerReply || asked.Result == ForeignReply) && p.now.Sub(asked.ObservedAt) < p.timing.Lifetime
+	return replied || (!claimed.IsZero() && p.now.Sub(claimed) < p.timing.Lifetime)
 }
 
 // isProbeFailing reports whether the address could not be probed for so long that another host may have taken it over.
-func (d *planner) isProbeFailing(a netip.Addr) bool {
-	f, failed := d.view.Failures[a]
-	return failed && d.now.Sub(f.LastAt) < d.timing.Lifetime && f.LastAt.Sub(f.Since) >= d.timing.Lifetime
+func (p *planner) isProbeFailing(a netip.Addr) bool {
+	f, failed := p.view.Failures[a]
+	return failed && p.now.Sub(f.LastAt) < p.timing.Lifetime && f.LastAt.Sub(f.Since) >= p.timing.Lifetime
 }
 
 // planProbe probes the address, and adds it to Contested or InUse by the last reply. A probe that failed is repeated a
 // retry interval later.
-func (d *planner) planProbe(a netip.Addr) {
-	asked := d.view.Probes[a]
+func (p *planner) planProbe(a netip.Addr) {
+	asked := p.view.Probes[a]
 	at := time.Time{}
 	switch asked.Result { //nolint:exhaustive // the other results mean that no machine answered
 	case PeerReply:
-		d.plan.Contested, at = append(d.plan.Contested, a), asked.ObservedAt.Add(d.timing.RetryInterval)
+		p.plan.Contested, at = append(p.plan.Contested, a), asked.ObservedAt.Add(p.timing.RetryInterval)
 	case ForeignReply:
-		d.plan.InUse, at = append(d.plan.InUse, a), asked.ObservedAt.Add(d.timing.foreignProbeInterval())
+		p.plan.InUse, at = append(p.plan.InUse, a), asked.ObservedAt.Add(p.timing.foreignProbeInterval())
 	}
-	if at = laterTime(at, d.view.Failures[a].LastAt.Add(d.timing.RetryInterval)); d.now.Before(at) {
-		d.plan.scheduleAt(at)
+	if at = laterTime(at, p.view.Failures[a].LastAt.Add(p.timing.RetryInterval)); p.now.Before(at) {
+		p.plan.scheduleAt(at)
 		return
 	}
-	d.plan.Probe = append(d.plan.Probe, a)
+	p.plan.Probe = append(p.plan.Probe, a)
 }
 
 // planRelease plans an address whose lock the host holds and which it must release (T5): the address leaves the
@@ -385,19 +385,19 @@ func (d *planner) planProbe(a netip.Addr) {
 // answers, so the address is probed before: the host that held the lock before may be alive, cut off from the API
 // server, and the wire may have been partitioned during the last probe. The lock stays until none of the hosts answers;
 // a foreign machine that answers is no reason to keep the lease (P7). A host that cannot probe leaves that to others.
-func (d *planner) planRelease(a netip.Addr, w *WantedAddress) {
-	asked := d.view.Probes[a]
-	_, on := d.view.Managed[a]
-	f, failed := d.view.Failures[a]
+func (p *planner) planRelease(a netip.Addr, w *WantedAddress) {
+	asked := p.view.Probes[a]
+	_, on := p.view.Managed[a]
+	f, failed := p.view.Failures[a]
 	switch {
 	case on:
-		d.plan.Remove = append(d.plan.Remove, a)
-	case !d.view.HeartbeatCurrent:
-	case w == nil || !w.LeaseDeleting || d.view.Stopping || (failed && f.LastAt.Sub(f.Since) >= d.timing.refreshInterval()):
-		d.plan.ReleaseUnconfirmed = append(d.plan.ReleaseUnconfirmed, a)
-	case (asked.Result == NoReply || asked.Result == ForeignReply) && d.now.Sub(asked.ObservedAt) < d.timing.RetryInterval:
-		d.plan.ReleaseConfirmed = append(d.plan.ReleaseConfirmed, a)
+		p.plan.Remove = append(p.plan.Remove, a)
+	case !p.view.HeartbeatCurrent:
+	case w == nil || !w.LeaseDeleting || p.view.Stopping || (failed && f.LastAt.Sub(f.Since) >= p.timing.refreshInterval()):
+		p.plan.ReleaseUnconfirmed = append(p.plan.ReleaseUnconfirmed, a)
+	case (asked.Result == NoReply || asked.Result == ForeignReply) && p.now.Sub(asked.ObservedAt) < p.timing.RetryInterval:
+		p.plan.ReleaseConfirmed = append(p.plan.ReleaseConfirmed, a)
 	default:
-		d.planProbe(a)
+		p.planProbe(a)
 	}
 }

@@ -93,44 +93,44 @@ type ObservedHost struct {
 }
 
 // ObserveCache records what the cache shows: all wanted addresses, all locks and all heartbeats.
-func (m *HostState) ObserveCache(now time.Time, wanted []WantedAddress, locks map[netip.Addr]ObservedLock, hosts []ObservedHost) {
-	m.wantedAddresses = wanted
-	if m.locks == nil {
-		m.locks = map[netip.Addr]*lockState{}
+func (hs *HostState) ObserveCache(now time.Time, wanted []WantedAddress, locks map[netip.Addr]ObservedLock, hosts []ObservedHost) {
+	hs.wantedAddresses = wanted
+	if hs.locks == nil {
+		hs.locks = map[netip.Addr]*lockState{}
 	}
 	for a, observed := range locks {
-		l := m.lockForAddress(a)
+		l := hs.lockForAddress(a)
 		if !l.writtenAt.IsZero() && !l.shownByCache {
 			if isOlderVersion(observed.Version, l.version) {
 				continue // the cache is behind this host's own write
 			}
 			l.shownByCache = true
 		}
-		if observed.Holder != m.Self.Name {
+		if observed.Holder != hs.Self.Name {
 			l.confirmed = false
 		}
 		l.version, l.holder, l.releasedBy, l.report = observed.Version, observed.Holder, observed.ReleasedBy, observed.Report
 	}
-	for a, l := range m.locks {
+	for a, l := range hs.locks {
 		if _, ok := locks[a]; ok || l.writeInFlight {
 			continue
 		}
-		if !l.writtenAt.IsZero() && !l.shownByCache && now.Sub(l.writtenAt) < m.Timing.Lifetime {
+		if !l.writtenAt.IsZero() && !l.shownByCache && now.Sub(l.writtenAt) < hs.Timing.Lifetime {
 			continue // the cache is behind this host's own write
 		}
 		*l = lockState{nextWriteAt: l.nextWriteAt, freeSince: l.freeSince}
 	}
-	m.observeHosts(now, hosts)
+	hs.observeHosts(now, hosts)
 }
 
-func (m *HostState) observeHosts(now time.Time, hosts []ObservedHost) {
+func (hs *HostState) observeHosts(now time.Time, hosts []ObservedHost) {
 	present := map[string]bool{}
 	for _, h := range hosts {
 		present[h.Host.Name] = true
-		old := m.knownHosts[h.Host.Name]
+		old := hs.knownHosts[h.Host.Name]
 		if old == nil {
 			old = &hostHeartbeat{}
-			m.knownHosts[h.Host.Name] = old
+			hs.knownHosts[h.Host.Name] = old
 		}
 		if old.version != h.Version || old.isMissing {
 			old.version, old.unchangedSince = h.Version, now
@@ -138,19 +138,19 @@ func (m *HostState) observeHosts(now time.Time, hosts []ObservedHost) {
 		old.host, old.isMissing = h.Host, false
 	}
 	held := map[string]bool{}
-	for _, l := range m.locks {
+	for _, l := range hs.locks {
 		if l.holder == "" {
 			continue
 		}
-		if held[l.holder] = true; m.knownHosts[l.holder] == nil {
-			m.knownHosts[l.holder] = &hostHeartbeat{host: Host{Name: l.holder}, unchangedSince: now, isMissing: true} // it holds a lock and has no heartbeat
+		if held[l.holder] = true; hs.knownHosts[l.holder] == nil {
+			hs.knownHosts[l.holder] = &hostHeartbeat{host: Host{Name: l.holder}, unchangedSince: now, isMissing: true} // it holds a lock and has no heartbeat
 		}
 	}
-	for name, h := range m.knownHosts {
+	for name, h := range hs.knownHosts {
 		switch {
 		case present[name]:
 		case !held[name]:
-			delete(m.knownHosts, name)
+			delete(hs.knownHosts, name)
 		case !h.isMissing:
 			h.isMissing, h.version, h.unchangedSince = true, "", now
 		}
@@ -163,32 +163,32 @@ func isOlderVersion(a, b string) bool {
 	return err == nil && order < 0
 }
 
-func (m *HostState) lockForAddress(a netip.Addr) *lockState {
-	l := m.locks[a]
+func (hs *HostState) lockForAddress(a netip.Addr) *lockState {
+	l := hs.locks[a]
 	if l == nil {
 		l = &lockState{}
-		m.locks[a] = l
+		hs.locks[a] = l
 	}
 	return l
 }
 
 // SetManagedAddresses records the addresses with our mark that the kernel has.
-func (m *HostState) SetManagedAddresses(all []netip.Addr) {
+func (hs *HostState) SetManagedAddresses(all []netip.Addr) {
 	managed := map[netip.Addr]time.Time{}
 	for _, a := range all {
-		managed[a] = m.managed[a] // zero for an address from before a restart, whose refresh time is unknown
+		managed[a] = hs.managed[a] // zero for an address from before a restart, whose refresh time is unknown
 	}
-	m.managed = managed
-	maps.DeleteFunc(m.announceStates, func(a netip.Addr, _ *announceState) bool { _, on := managed[a]; return !on })
-	maps.DeleteFunc(m.defendedAt, func(a netip.Addr, _ time.Time) bool { _, on := managed[a]; return !on })
+	hs.managed = managed
+	maps.DeleteFunc(hs.announceStates, func(a netip.Addr, _ *announceState) bool { _, on := managed[a]; return !on })
+	maps.DeleteFunc(hs.defendedAt, func(a netip.Addr, _ time.Time) bool { _, on := managed[a]; return !on })
 }
 
 // ServedAddresses returns the addresses that are on the interface for a lease, each with the UID of that lease.
-func (m *HostState) ServedAddresses() map[netip.Addr]string {
+func (hs *HostState) ServedAddresses() map[netip.Addr]string {
 	out := map[netip.Addr]string{}
-	for i := range m.wantedAddresses {
-		w := &m.wantedAddresses[i]
-		if _, on := m.managed[w.Address]; on && !w.LeaseDeleting && m.locks[w.Address] != nil && m.locks[w.Address].holder == m.Self.Name {
+	for i := range hs.wantedAddresses {
+		w := &hs.wantedAddresses[i]
+		if _, on := hs.managed[w.Address]; on && !w.LeaseDeleting && hs.locks[w.Address] != nil && hs.locks[w.Address].holder == hs.Self.Name {
 			out[w.Address] = w.LeaseUID
 		}
 	}
@@ -196,81 +196,81 @@ func (m *HostState) ServedAddresses() map[netip.Addr]string {
 }
 
 // SetPortReports records the ports of addresses that cannot be served.
-func (m *HostState) SetPortReports(all map[netip.Addr][]PortReport) { m.portReports = all }
+func (hs *HostState) SetPortReports(all map[netip.Addr][]PortReport) { hs.portReports = all }
 
 // ObserveClaim records that the machine with this MAC claims to have an address. It reports whether this host must
 // answer by announcing the address again: the address is one of its own, and was not defended in this way for D (RFC
 // 5227, 2.4 c). The interval counts from the last defence, not from the last claim: a machine that keeps claiming the
 // address is answered for as long as it does.
-func (m *HostState) ObserveClaim(now time.Time, a netip.Addr, mac string) bool {
-	if _, ok := m.managed[a]; !ok || m.Self.hasMAC(mac) {
+func (hs *HostState) ObserveClaim(now time.Time, a netip.Addr, mac string) bool {
+	if _, ok := hs.managed[a]; !ok || hs.Self.hasMAC(mac) {
 		return false
 	}
-	m.foreignClaims[a] = ProbeStatus{ForeignReply, now, mac}
-	if at, before := m.defendedAt[a]; before && now.Sub(at) < m.Timing.Lifetime {
+	hs.foreignClaims[a] = ProbeStatus{ForeignReply, now, mac}
+	if at, before := hs.defendedAt[a]; before && now.Sub(at) < hs.Timing.Lifetime {
 		return false
 	}
-	m.defendedAt[a] = now
-	delete(m.announceStates, a)
+	hs.defendedAt[a] = now
+	delete(hs.announceStates, a)
 	return true
 }
 
 // HandleResume records that the machine was suspended: its state is from before that, and its clock stood still
 // meanwhile.
-func (m *HostState) HandleResume() {
-	m.heartbeatConfirmedAt = time.Time{}
-	m.recordLapse()
+func (hs *HostState) HandleResume() {
+	hs.heartbeatConfirmedAt = time.Time{}
+	hs.recordLapse()
 }
 
 // recordLapse records that other hosts may take this host for dead.
-func (m *HostState) recordLapse() { m.heartbeatLapses++ }
+func (hs *HostState) recordLapse() { hs.heartbeatLapses++ }
 
 // HasCurrentHeartbeat reports whether no other host takes this host for dead.
-func (m *HostState) HasCurrentHeartbeat(now time.Time) bool {
-	if !m.heartbeatConfirmedAt.IsZero() && now.Sub(m.heartbeatConfirmedAt) >= m.Timing.Lifetime {
-		m.heartbeatConfirmedAt = time.Time{}
-		m.recordLapse()
+func (hs *HostState) HasCurrentHeartbeat(now time.Time) bool {
+	if !hs.heartbeatConfirmedAt.IsZero() && now.Sub(hs.heartbeatConfirmedAt) >= hs.Timing.Lifetime {
+		hs.heartbeatConfirmedAt = time.Time{}
+		hs.recordLapse()
 	}
-	return !m.heartbeatConfirmedAt.IsZero()
+	return !hs.heartbeatConfirmedAt.IsZero()
 }
 
 // heartbeatTimeout returns how long the heartbeat of a host may stay unchanged before the host is taken for dead.
-func (m *HostState) heartbeatTimeout(h *hostHeartbeat) time.Duration {
-	return max(m.Timing.HeartbeatTimeout(), NewTiming(h.host.Lifetime).HeartbeatTimeout())
+func (hs *HostState) heartbeatTimeout(h *hostHeartbeat) time.Duration {
+	return max(hs.Timing.HeartbeatTimeout(), NewTiming(h.host.Lifetime).HeartbeatTimeout())
 }
 
 // BuildView returns the view that ComputePlan decides on.
-func (m *HostState) BuildView(now time.Time) *View {
+func (hs *HostState) BuildView(now time.Time) *View {
 	v := &View{
-		Wanted: m.wantedAddresses, HeartbeatCurrent: m.HasCurrentHeartbeat(now), HeartbeatTimes: map[string]time.Time{}, FreeSince: map[netip.Addr]time.Time{}, Managed: m.managed,
-		Probes: m.probes, TakeoverProbes: m.takeoverProbes, ClaimedAt: map[netip.Addr]time.Time{}, Failures: m.failures, Stopping: m.Stopping, Hosts: []Host{m.Self},
+		Wanted: hs.wantedAddresses, HeartbeatCurrent: hs.HasCurrentHeartbeat(now), HeartbeatTimes: map[string]time.Time{}, FreeSince: map[netip.Addr]time.Time{}, Managed: hs.managed,
+		Probes: hs.probes, TakeoverProbes: hs.takeoverProbes, ClaimedAt: map[netip.Addr]time.Time{}, Failures: hs.failures, Stopping: hs.Stopping, Hosts: []Host{hs.Self},
 	}
-	for name, h := range m.knownHosts {
+	for name, h := range hs.knownHosts {
 		// A host whose own lifetime is longer than ours counts as dead accordingly later.
-		if v.HeartbeatTimes[name] = h.unchangedSince.Add(m.heartbeatTimeout(h) - m.Timing.HeartbeatTimeout()); name != m.Self.Name && !h.isMissing {
+		if v.HeartbeatTimes[name] = h.unchangedSince.Add(hs.heartbeatTimeout(h) - hs.Timing.HeartbeatTimeout()); name != hs.Self.Name && !h.isMissing {
 			v.Hosts = append(v.Hosts, h.host)
 		}
 	}
 	slices.SortFunc(v.Hosts, func(a, b Host) int { return cmp.Compare(a.Name, b.Name) })
-	for a, c := range m.foreignClaims {
+	for a, c := range hs.foreignClaims {
 		v.ClaimedAt[a] = c.ObservedAt
 	}
-	if m.locks == nil {
+	if hs.locks == nil {
 		return v
 	}
 	v.Locks = map[netip.Addr]Lock{}
-	for a, l := range m.locks {
-		if l.holder != m.Self.Name {
-			delete(m.probes, a) // it is probed again once the lock is ours
+	for a, l := range hs.locks {
+		if l.holder != hs.Self.Name {
+			delete(hs.probes, a) // it is probed again once the lock is ours
 		}
-		v.Locks[a] = Lock{Version: l.version, Holder: l.holder, ReleasedBy: l.releasedBy, Confirmed: l.confirmed && l.confirmedLapses == m.heartbeatLapses}
+		v.Locks[a] = Lock{Version: l.version, Holder: l.holder, ReleasedBy: l.releasedBy, Confirmed: l.confirmed && l.confirmedLapses == hs.heartbeatLapses}
 	}
-	for i := range m.wantedAddresses {
-		a := m.wantedAddresses[i].Address
-		l := m.lockForAddress(a)
-		h := m.knownHosts[l.holder]
+	for i := range hs.wantedAddresses {
+		a := hs.wantedAddresses[i].Address
+		l := hs.lockForAddress(a)
+		h := hs.knownHosts[l.holder]
 		switch {
-		case l.holder != "" && (h == nil || now.Sub(h.unchangedSince) < m.heartbeatTimeout(h)):
+		case l.holder != "" && (h == nil || now.Sub(h.unchangedSince) < hs.heartbeatTimeout(h)):
 			l.freeSince = time.Time{}
 			continue
 		case l.freeSince.IsZero():
@@ -282,50 +282,50 @@ func (m *HostState) BuildView(now time.Time) *View {
 }
 
 // CountAddresses returns the number of wanted addresses, of locks that this host holds, and of addresses that it shows.
-func (m *HostState) CountAddresses() (wanted, locked, shown int) {
-	for _, l := range m.locks {
-		if l.holder == m.Self.Name {
+func (hs *HostState) CountAddresses() (wanted, locked, shown int) {
+	for _, l := range hs.locks {
+		if l.holder == hs.Self.Name {
 			locked++
 		}
 	}
-	return len(m.wantedAddresses), locked, len(m.managed)
+	return len(hs.wantedAddresses), locked, len(hs.managed)
 }
 
 // HasLocksOrAddresses reports whether the host holds any lock or has any managed address.
-func (m *HostState) HasLocksOrAddresses() bool {
-	for _, l := range m.locks {
-		if l.holder == m.Self.Name {
+func (hs *HostState) HasLocksOrAddresses() bool {
+	for _, l := range hs.locks {
+		if l.holder == hs.Self.Name {
 			return true
 		}
 	}
-	return len(m.managed) > 0
+	return len(hs.managed) > 0
 }
 
 // HasWriteInFlight reports whether a write to the API server is in flight.
-func (m *HostState) HasWriteInFlight() bool {
-	for _, l := range m.locks {
+func (hs *HostState) HasWriteInFlight() bool {
+	for _, l := range hs.locks {
 		if l.writeInFlight {
 			return true
 		}
 	}
-	return m.heartbeatInFlight
+	return hs.heartbeatInFlight
 }
 
 // PruneAddresses drops the state of addresses that are not wanted any more and have no lock.
-func (m *HostState) PruneAddresses() {
+func (hs *HostState) PruneAddresses() {
 	needed := map[netip.Addr]bool{}
-	for i := range m.wantedAddresses {
-		needed[m.wantedAddresses[i].Address] = true
+	for i := range hs.wantedAddresses {
+		needed[hs.wantedAddresses[i].Address] = true
 	}
-	for a, l := range m.locks {
+	for a, l := range hs.locks {
 		needed[a] = needed[a] || l.version != "" || l.writeInFlight
 		if !needed[a] {
-			delete(m.locks, a)
+			delete(hs.locks, a)
 		}
 	}
 	gone := func(a netip.Addr) bool { return !needed[a] }
-	maps.DeleteFunc(m.failures, func(a netip.Addr, _ Failure) bool { return gone(a) })
-	maps.DeleteFunc(m.probes, func(a netip.Addr, _ ProbeStatus) bool { return gone(a) })
-	maps.DeleteFunc(m.takeoverProbes, func(a netip.Addr, _ ProbeStatus) bool { return gone(a) })
-	maps.DeleteFunc(m.foreignClaims, func(a netip.Addr, _ ProbeStatus) bool { return gone(a) })
+	maps.DeleteFunc(hs.failures, func(a netip.Addr, _ Failure) bool { return gone(a) })
+	maps.DeleteFunc(hs.probes, func(a netip.Addr, _ ProbeStatus) bool { return gone(a) })
+	maps.DeleteFunc(hs.takeoverProbes, func(a netip.Addr, _ ProbeStatus) bool { return gone(a) })
+	maps.DeleteFunc(hs.foreignClaims, func(a netip.Addr, _ ProbeStatus) bool { return gone(a) })
 }

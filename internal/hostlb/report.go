@@ -47,29 +47,29 @@ func (r *Report) Equal(o *Report) bool {
 const conflictReportPeriod = time.Minute
 
 // buildReport returns the report on an address whose lock is ours, or nil if there is nothing new to report.
-func (m *HostState) buildReport(now time.Time, w *WantedAddress) *Report {
+func (hs *HostState) buildReport(now time.Time, w *WantedAddress) *Report {
 	a := w.Address
-	_, on := m.managed[a]
-	asked, failed := m.probes[a], m.failures[a]
-	out := &Report{LeaseUID: types.UID(w.LeaseUID), Announced: on, Ports: m.portReports[a]}
+	_, on := hs.managed[a]
+	asked, failed := hs.probes[a], hs.failures[a]
+	out := &Report{LeaseUID: types.UID(w.LeaseUID), Announced: on, Ports: hs.portReports[a]}
 	setCondition := func(reason, format string, args ...any) {
 		out.Reason, out.Message = reason, fmt.Sprintf(format, args...)
 	}
-	claim, claimed := m.foreignClaims[a]
+	claim, claimed := hs.foreignClaims[a]
 	switch {
 	case on && claimed && now.Sub(claim.ObservedAt) < conflictReportPeriod:
-		setCondition(v1alpha1.ContestedReason, "%s claims %s, which host %s has; %s", m.describeMAC(claim.MAC), a, m.Self.Name, m.conflictAdvice(claim.MAC))
-	case on && !m.Self.canServe(w.Nodes):
-		setCondition(v1alpha1.NoCommonNodeReason, "no host is on a Node with a ready endpoint of every Service of the lease that has externalTrafficPolicy Local; host %s has the address until there is one", m.Self.Name)
+		setCondition(v1alpha1.ContestedReason, "%s claims %s, which host %s has; %s", hs.describeMAC(claim.MAC), a, hs.Self.Name, hs.conflictAdvice(claim.MAC))
+	case on && !hs.Self.canServe(w.Nodes):
+		setCondition(v1alpha1.NoCommonNodeReason, "no host is on a Node with a ready endpoint of every Service of the lease that has externalTrafficPolicy Local; host %s has the address until there is one", hs.Self.Name)
 	case on:
 	case asked.Result == PeerReply:
-		setCondition(v1alpha1.ContestedReason, "%s answers for %s, and host %s does not add it before that ends; %s", m.describeMAC(asked.MAC), a, m.Self.Name, m.conflictAdvice(asked.MAC))
-	case asked.Result == ForeignReply && m.hostOwningAddress(a) != "":
-		setCondition(v1alpha1.AddressInUseReason, "host %s has %s itself; take the address off that host, or out of the pool (spec.reserved), or use another one", m.hostOwningAddress(a), a)
+		setCondition(v1alpha1.ContestedReason, "%s answers for %s, and host %s does not add it before that ends; %s", hs.describeMAC(asked.MAC), a, hs.Self.Name, hs.conflictAdvice(asked.MAC))
+	case asked.Result == ForeignReply && hs.hostOwningAddress(a) != "":
+		setCondition(v1alpha1.AddressInUseReason, "host %s has %s itself; take the address off that host, or out of the pool (spec.reserved), or use another one", hs.hostOwningAddress(a), a)
 	case asked.Result == ForeignReply:
-		setCondition(v1alpha1.AddressInUseReason, "%s answers for %s on the wire, so host %s does not add it; take the address off that machine, or use another one", m.describeMAC(asked.MAC), a, m.Self.Name)
+		setCondition(v1alpha1.AddressInUseReason, "%s answers for %s on the wire, so host %s does not add it; take the address off that machine, or use another one", hs.describeMAC(asked.MAC), a, hs.Self.Name)
 	case !failed.Since.IsZero():
-		setCondition(v1alpha1.HostErrorReason, "host %s: %s", m.Self.Name, failed.Message)
+		setCondition(v1alpha1.HostErrorReason, "host %s: %s", hs.Self.Name, failed.Message)
 	default:
 		return nil
 	}
@@ -77,15 +77,15 @@ func (m *HostState) buildReport(now time.Time, w *WantedAddress) *Report {
 }
 
 // describeMAC names the host or machine that has a MAC.
-func (m *HostState) describeMAC(mac string) string {
-	if name := m.hostByMAC(mac); name != "" {
+func (hs *HostState) describeMAC(mac string) string {
+	if name := hs.hostByMAC(mac); name != "" {
 		return fmt.Sprintf("host %s (%s)", name, mac)
 	}
 	return "a machine with the MAC " + mac
 }
 
-func (m *HostState) conflictAdvice(mac string) string {
-	if m.hostByMAC(mac) != "" {
+func (hs *HostState) conflictAdvice(mac string) string {
+	if hs.hostByMAC(mac) != "" {
 		return "it may be cut off from the API server, or its kube-proxy answers for addresses of Services: with IPVS that needs strictARP"
 	}
 	return "take the address off that machine"
@@ -93,12 +93,12 @@ func (m *HostState) conflictAdvice(mac string) string {
 
 // hostOwningAddress returns the name of the host that has an address itself, and not for a lease, or "" if no host has
 // reported that.
-func (m *HostState) hostOwningAddress(a netip.Addr) string {
-	if slices.Contains(m.Self.OwnAddresses, a) {
-		return m.Self.Name
+func (hs *HostState) hostOwningAddress(a netip.Addr) string {
+	if slices.Contains(hs.Self.OwnAddresses, a) {
+		return hs.Self.Name
 	}
-	for _, name := range slices.Sorted(maps.Keys(m.knownHosts)) {
-		if slices.Contains(m.knownHosts[name].host.OwnAddresses, a) {
+	for _, name := range slices.Sorted(maps.Keys(hs.knownHosts)) {
+		if slices.Contains(hs.knownHosts[name].host.OwnAddresses, a) {
 			return name
 		}
 	}
@@ -106,9 +106,9 @@ func (m *HostState) hostOwningAddress(a netip.Addr) string {
 }
 
 // hostByMAC returns the name of the other host that answers with a MAC, or "" if there is none.
-func (m *HostState) hostByMAC(mac string) string {
-	for name, h := range m.knownHosts {
-		if h.host.hasMAC(mac) && name != m.Self.Name {
+func (hs *HostState) hostByMAC(mac string) string {
+	for name, h := range hs.knownHosts {
+		if h.host.hasMAC(mac) && name != hs.Self.Name {
 			return name
 		}
 	}

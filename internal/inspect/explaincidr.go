@@ -59,132 +59,132 @@ func ExplainClusterCIDR(of PodCIDRs, name string, now time.Time) (Explanation, b
 	return x.explanation, true
 }
 
-func (x *clusterCIDRExplainer) addFinding(finding, do string) {
-	x.explanation.Findings = append(x.explanation.Findings, Finding{finding, do})
+func (ce *clusterCIDRExplainer) addFinding(finding, do string) {
+	ce.explanation.Findings = append(ce.explanation.Findings, Finding{finding, do})
 }
 
-func (x *clusterCIDRExplainer) findCondition(kind string) *metav1.Condition {
-	return meta.FindStatusCondition(x.clusterCIDR.Status.Conditions, kind)
+func (ce *clusterCIDRExplainer) findCondition(kind string) *metav1.Condition {
+	return meta.FindStatusCondition(ce.clusterCIDR.Status.Conditions, kind)
 }
 
 // readyCondition returns the condition Ready. That is the one that a manager would set now, where it is not True, or
 // where it and the recorded one are True and the Nodes can be read; else it is the recorded one.
-func (x *clusterCIDRExplainer) readyCondition() *metav1.Condition {
-	published := x.findCondition(v1alpha1.ReadyCondition)
-	if published == nil || !x.isLocal {
+func (ce *clusterCIDRExplainer) readyCondition() *metav1.Condition {
+	published := ce.findCondition(v1alpha1.ReadyCondition)
+	if published == nil || !ce.isLocal {
 		return published
 	}
-	now := meta.FindStatusCondition(x.view.Report.UsageByRange[nodeipam.RefForClusterCIDR(x.clusterCIDR)].Conditions, v1alpha1.ReadyCondition)
-	if now != nil && (now.Status != metav1.ConditionTrue || (published.Status == metav1.ConditionTrue && !x.NodesHidden)) {
+	now := meta.FindStatusCondition(ce.view.Report.UsageByRange[nodeipam.RefForClusterCIDR(ce.clusterCIDR)].Conditions, v1alpha1.ReadyCondition)
+	if now != nil && (now.Status != metav1.ConditionTrue || (published.Status == metav1.ConditionTrue && !ce.NodesHidden)) {
 		return now
 	}
 	return published
 }
 
 // adviseRunManager names the manager that reconciles the ClusterCIDR.
-func (x *clusterCIDRExplainer) adviseRunManager() string {
-	if x.isLocal {
+func (ce *clusterCIDRExplainer) adviseRunManager() string {
+	if ce.isLocal {
 		return "is a manager running, with the component own-node-cidrs or node-cidrs (--node-cidrs=own, on or only)?"
 	}
 	return "is a manager running, with the component fleet-node-cidrs or node-cidrs (--node-cidrs=fleet or on)?"
 }
 
 // explainCapacity explains a ClusterCIDR that assigns CIDRs as long as any is free.
-func (x *clusterCIDRExplainer) explainCapacity(ready *metav1.Condition) {
-	x.explanation.Served, x.explanation.Summary = true, "gives CIDRs: "+ready.Message
-	if x.isLocal && !x.NodesHidden {
-		if u := x.view.Report.UsageByRange[nodeipam.RefForClusterCIDR(x.clusterCIDR)]; u.Free == 0 {
+func (ce *clusterCIDRExplainer) explainCapacity(ready *metav1.Condition) {
+	ce.explanation.Served, ce.explanation.Summary = true, "gives CIDRs: "+ready.Message
+	if ce.isLocal && !ce.NodesHidden {
+		if u := ce.view.Report.UsageByRange[nodeipam.RefForClusterCIDR(ce.clusterCIDR)]; u.Free == 0 {
 			full := meta.FindStatusCondition(u.Conditions, v1alpha1.ExhaustedCondition)
-			x.explanation.Served, x.explanation.Summary = false, "is full"
-			x.addFinding(full.Message, clusterCIDRAdvice[full.Reason])
+			ce.explanation.Served, ce.explanation.Summary = false, "is full"
+			ce.addFinding(full.Message, clusterCIDRAdvice[full.Reason])
 		}
 		return
 	}
-	if full := x.findCondition(v1alpha1.ExhaustedCondition); full != nil && full.Status == metav1.ConditionTrue {
-		x.explanation.Served, x.explanation.Summary = false, "is full"
-		x.addFinding(full.Message, clusterCIDRAdvice[full.Reason])
+	if full := ce.findCondition(v1alpha1.ExhaustedCondition); full != nil && full.Status == metav1.ConditionTrue {
+		ce.explanation.Served, ce.explanation.Summary = false, "is full"
+		ce.addFinding(full.Message, clusterCIDRAdvice[full.Reason])
 	}
 }
 
 // explainDeletion adds the Nodes, Clusters and finalizers that delay the deletion of a ClusterCIDR.
-func (x *clusterCIDRExplainer) explainDeletion() {
-	x.explanation.Summary = "is being deleted"
+func (ce *clusterCIDRExplainer) explainDeletion() {
+	ce.explanation.Summary = "is being deleted"
 	const drain = "drain and delete these Nodes, so that they register again, and get CIDRs of another ClusterCIDR"
-	if n := len(x.users); n > 0 {
-		x.addFinding(fmt.Sprintf("it stays until no Node uses it: %d of them, listed below", n), drain)
+	if n := len(ce.users); n > 0 {
+		ce.addFinding(fmt.Sprintf("it stays until no Node uses it: %d of them, listed below", n), drain)
 	}
-	for _, u := range x.clusterCIDR.Status.Clusters {
+	for _, u := range ce.clusterCIDR.Status.Clusters {
 		if u.Nodes == 0 {
-			x.addFinding(fmt.Sprintf("Cluster %s/%s has not released it yet", u.Namespace, u.Name), "see that the manager reaches it: kubectl describe cluster -n "+u.Namespace+" "+u.Name)
+			ce.addFinding(fmt.Sprintf("Cluster %s/%s has not released it yet", u.Namespace, u.Name), "see that the manager reaches it: kubectl describe cluster -n "+u.Namespace+" "+u.Name)
 			continue
 		}
-		x.addFinding(fmt.Sprintf("it stays until no Node of Cluster %s/%s uses it: %d of them", u.Namespace, u.Name, u.Nodes),
+		ce.addFinding(fmt.Sprintf("it stays until no Node of Cluster %s/%s uses it: %d of them", u.Namespace, u.Name, u.Nodes),
 			"with the kubeconfig of that: kubectl get nodes -o custom-columns=NAME:.metadata.name,CIDRS:.spec.podCIDRs; "+drain)
 	}
-	for _, f := range x.clusterCIDR.Finalizers {
+	for _, f := range ce.clusterCIDR.Finalizers {
 		if f != v1alpha1.ClusterCIDRFinalizer {
-			x.addFinding("the finalizer "+f+" holds it", "the controller that set it has to remove it")
+			ce.addFinding("the finalizer "+f+" holds it", "the controller that set it has to remove it")
 		}
 	}
-	if x.isLocal && x.NodesHidden {
-		if ready := x.findCondition(v1alpha1.ReadyCondition); ready != nil {
-			x.addFinding(ready.Message, drain)
+	if ce.isLocal && ce.NodesHidden {
+		if ready := ce.findCondition(v1alpha1.ReadyCondition); ready != nil {
+			ce.addFinding(ready.Message, drain)
 		}
-	} else if len(x.explanation.Findings) == 0 {
+	} else if len(ce.explanation.Findings) == 0 {
 		finding := "no Node uses it"
-		if slices.Contains(x.clusterCIDR.Finalizers, v1alpha1.ClusterCIDRFinalizer) {
+		if slices.Contains(ce.clusterCIDR.Finalizers, v1alpha1.ClusterCIDRFinalizer) {
 			finding += "; the finalizer " + v1alpha1.ClusterCIDRFinalizer + " holds it"
 		}
-		x.addFinding(finding, "it should be gone in a moment; if not, "+x.adviseRunManager())
+		ce.addFinding(finding, "it should be gone in a moment; if not, "+ce.adviseRunManager())
 	}
 }
 
 // addDetails adds the range, the users, and the Nodes that wait.
-func (x *clusterCIDRExplainer) addDetails() {
+func (ce *clusterCIDRExplainer) addDetails() {
 	detail := func(label string, lines ...string) {
 		if len(lines) > 0 {
-			x.explanation.Details = append(x.explanation.Details, Detail{label, lines})
+			ce.explanation.Details = append(ce.explanation.Details, Detail{label, lines})
 		}
 	}
-	if o := nodeipam.RangeObjectFromClusterCIDR(x.clusterCIDR); o.Range != nil {
+	if o := nodeipam.RangeObjectFromClusterCIDR(ce.clusterCIDR); o.Range != nil {
 		detail("range", fmt.Sprintf("%s, for %s", describeCIDRSource(o), formatNodeSelector(o.Range)))
 	}
-	if !x.isLocal {
-		detail("fleet", x.describeClusters()...)
+	if !ce.isLocal {
+		detail("fleet", ce.describeClusters()...)
 		return
 	}
 	cidrsByNode := map[string]string{}
-	for _, n := range x.view.Nodes() {
+	for _, n := range ce.view.Nodes() {
 		if len(n.CIDRs) > 0 {
 			cidrsByNode[n.Name] = joinCIDRs(n.CIDRs)
 		}
 	}
 	var users []string
-	for _, name := range x.users {
+	for _, name := range ce.users {
 		users = append(users, name+" "+cmp.Or(cidrsByNode[name], "(its grant is in flight)"))
 	}
 	detail("users", users...)
-	detail("waits", x.view.NodesWaitingFor(nodeipam.RefForClusterCIDR(x.clusterCIDR))...)
+	detail("waits", ce.view.NodesWaitingFor(nodeipam.RefForClusterCIDR(ce.clusterCIDR))...)
 }
 
 // describeClusters returns a line for each Cluster that uses the ClusterCIDR, and for each one that it selects.
-func (x *clusterCIDRExplainer) describeClusters() (out []string) {
-	for _, u := range x.clusterCIDR.Status.Clusters {
+func (ce *clusterCIDRExplainer) describeClusters() (out []string) {
+	for _, u := range ce.clusterCIDR.Status.Clusters {
 		uses := fmt.Sprintf("%s/%s: %s a CIDR of it, %s", u.Namespace, u.Name, text.FormatCount(u.Nodes, "Node has", "Nodes have"), text.FormatCount(u.Free, "is free", "are free"))
-		for i := range x.Clusters {
-			if c := &x.Clusters[i]; c.Namespace == u.Namespace && c.Name == u.Name {
+		for i := range ce.Clusters {
+			if c := &ce.Clusters[i]; c.Namespace == u.Namespace && c.Name == u.Name {
 				uses += describeUnready(c)
 			}
 		}
 		out = append(out, uses)
 	}
-	selector, err := metav1.LabelSelectorAsSelector(x.clusterCIDR.Spec.ClusterSelector)
+	selector, err := metav1.LabelSelectorAsSelector(ce.clusterCIDR.Spec.ClusterSelector)
 	if err != nil {
 		return out
 	}
-	for i := range x.Clusters {
-		c := &x.Clusters[i]
-		if !selector.Matches(labels.Set(c.Labels)) || nodeipam.EntryForCluster(x.clusterCIDR, nodeipam.ClusterKey{Namespace: c.Namespace, Name: c.Name}) != nil {
+	for i := range ce.Clusters {
+		c := &ce.Clusters[i]
+		if !selector.Matches(labels.Set(c.Labels)) || nodeipam.EntryForCluster(ce.clusterCIDR, nodeipam.ClusterKey{Namespace: c.Namespace, Name: c.Name}) != nil {
 			continue
 		}
 		state := "selected, and has not used it yet" + describeUnready(c)

@@ -48,49 +48,49 @@ func ExplainNode(of PodCIDRs, name string, now time.Time) (Explanation, bool) {
 	return x.explanation, true
 }
 
-func (x *nodeExplainer) addFinding(finding, do string) {
-	x.explanation.Findings = append(x.explanation.Findings, Finding{finding, do})
+func (ne *nodeExplainer) addFinding(finding, do string) {
+	ne.explanation.Findings = append(ne.explanation.Findings, Finding{finding, do})
 }
 
 // explainAssigned explains a Node that has CIDRs.
-func (x *nodeExplainer) explainAssigned() {
-	n := x.node
-	x.explanation.Served, x.explanation.Summary = true, "has "+joinCIDRs(n.CIDRs)
-	pool, _ := x.sourceForNode(x.view, n)
+func (ne *nodeExplainer) explainAssigned() {
+	n := ne.node
+	ne.explanation.Served, ne.explanation.Summary = true, "has "+joinCIDRs(n.CIDRs)
+	pool, _ := ne.sourceForNode(ne.view, n)
 	if pool != "" {
-		x.explanation.Summary += " of " + pool
+		ne.explanation.Summary += " of " + pool
 	}
-	for _, note := range x.view.EventsForNode(n.UID) {
-		if note.Reason == nodeipam.PodCIDRForeign && (x.ManagedElsewhere || x.RangesHidden) {
+	for _, note := range ne.view.EventsForNode(n.UID) {
+		if note.Reason == nodeipam.PodCIDRForeign && (ne.ManagedElsewhere || ne.RangesHidden) {
 			continue // the ranges are not readable here
 		}
-		x.explanation.Served = x.explanation.Served && note.Reason == nodeipam.PodCIDRForeign
-		x.addFinding(note.Message, "")
+		ne.explanation.Served = ne.explanation.Served && note.Reason == nodeipam.PodCIDRForeign
+		ne.addFinding(note.Message, "")
 	}
-	if x.FenceState != nil {
-		for _, g := range x.FenceState.InFlight {
+	if ne.FenceState != nil {
+		for _, g := range ne.FenceState.InFlight {
 			if g.NodeUID == n.UID && !slices.Equal(g.CIDRs, n.CIDRs) {
-				x.addFinding(fmt.Sprintf("%s was granted to it, and another allocator has set its pod CIDRs", joinCIDRs(g.CIDRs)), singleAllocatorAdvice)
+				ne.addFinding(fmt.Sprintf("%s was granted to it, and another allocator has set its pod CIDRs", joinCIDRs(g.CIDRs)), singleAllocatorAdvice)
 			}
 		}
 	}
-	x.explanation.Details = append(x.explanation.Details, Detail{"from", []string{x.describeAttribution()}})
+	ne.explanation.Details = append(ne.explanation.Details, Detail{"from", []string{ne.describeAttribution()}})
 	if n.Deleting {
-		x.explanation.Details = append(x.explanation.Details, Detail{"until", []string{"it is being deleted, and keeps them until it is gone"}})
+		ne.explanation.Details = append(ne.explanation.Details, Detail{"until", []string{"it is being deleted, and keeps them until it is gone"}})
 	}
 }
 
 // describeAttribution returns the evidence for the ClusterCIDR that the CIDRs of a Node are from.
-func (x *nodeExplainer) describeAttribution() string {
-	n := x.node
+func (ne *nodeExplainer) describeAttribution() string {
+	n := ne.node
 	named := fmt.Sprintf("its annotation %s names ClusterCIDR %s", v1alpha1.ClusterCIDRAnnotation, n.ClusterCIDRName)
 	none := "it has no annotation " + v1alpha1.ClusterCIDRAnnotation
-	switch r := x.view.RangeForNode(n); {
+	switch r := ne.view.RangeForNode(n); {
 	case n.ClusterCIDRName == "" && r == nil:
 		return none + ": another allocator has given them"
 	case n.ClusterCIDRName == "":
 		return fmt.Sprintf("%s has these addresses: %s; %s, as where another allocator has given them", r, joinCIDRs(r.CIDRs()), none)
-	case x.ManagedElsewhere || x.RangesHidden:
+	case ne.ManagedElsewhere || ne.RangesHidden:
 		return named
 	case r == nil:
 		return named + ", which does not have these addresses, or is gone"
@@ -102,106 +102,106 @@ func (x *nodeExplainer) describeAttribution() string {
 }
 
 // explainInFlightGrant explains a Node whose grant is in flight.
-func (x *nodeExplainer) explainInFlightGrant(g grant) {
-	x.explanation.Summary = "is being given " + joinCIDRs(g.CIDRs)
+func (ne *nodeExplainer) explainInFlightGrant(g grant) {
+	ne.explanation.Summary = "is being given " + joinCIDRs(g.CIDRs)
 	if pool := formatClusterCIDR(g.ClusterCIDRName); pool != "" {
-		x.explanation.Summary += " of " + pool
+		ne.explanation.Summary += " of " + pool
 	}
-	x.addFinding("the grant is in "+fenceConfigMapName+", and the Node does not have it yet", "it is a matter of a moment; "+x.adviseIfStuck())
-	x.addWriteRefusal()
+	ne.addFinding("the grant is in "+fenceConfigMapName+", and the Node does not have it yet", "it is a matter of a moment; "+ne.adviseIfStuck())
+	ne.addWriteRefusal()
 }
 
 // addWriteRefusal adds the refusal of the API server that a manager has recorded in the condition Ready of a
 // ClusterCIDR.
-func (x *nodeExplainer) addWriteRefusal() {
-	for i := range x.ClusterCIDRs {
-		c := meta.FindStatusCondition(x.ClusterCIDRs[i].Status.Conditions, v1alpha1.ReadyCondition)
+func (ne *nodeExplainer) addWriteRefusal() {
+	for i := range ne.ClusterCIDRs {
+		c := meta.FindStatusCondition(ne.ClusterCIDRs[i].Status.Conditions, v1alpha1.ReadyCondition)
 		if c != nil && c.Status == metav1.ConditionFalse && (c.Reason == v1alpha1.NodesRefusedReason || c.Reason == v1alpha1.FenceRefusedReason) {
-			x.addFinding(c.Message, clusterCIDRAdvice[c.Reason])
+			ne.addFinding(c.Message, clusterCIDRAdvice[c.Reason])
 			return
 		}
 	}
 }
 
-func (x *nodeExplainer) adviseIfStuck() string {
-	if x.ManagedElsewhere {
+func (ne *nodeExplainer) adviseIfStuck() string {
+	if ne.ManagedElsewhere {
 		return "if it stays so, see that a manager runs in the management cluster with --node-cidrs=on or fleet, and that it reaches this cluster"
 	}
 	return "if it stays so, see that a manager runs here, with --node-cidrs=on, own or only"
 }
 
 // explainWaiting explains a Node that has no CIDRs and no grant.
-func (x *nodeExplainer) explainWaiting() {
-	x.explanation.Summary = "waits for its pod CIDR"
-	if s := x.view.Report.StoppedCondition; s != nil {
-		x.addFinding(s.Message, clusterCIDRAdvice[s.Reason])
+func (ne *nodeExplainer) explainWaiting() {
+	ne.explanation.Summary = "waits for its pod CIDR"
+	if s := ne.view.Report.StoppedCondition; s != nil {
+		ne.addFinding(s.Message, clusterCIDRAdvice[s.Reason])
 	}
-	if x.FenceState == nil && x.FenceDamage == nil && !x.FenceHidden {
+	if ne.FenceState == nil && ne.FenceDamage == nil && !ne.FenceHidden {
 		text := "no manager has given CIDRs to Nodes of this cluster yet: there is no " + fenceConfigMapName
 		do := "docs/node-cidrs.md#the-first-node: does a manager run, with --node-cidrs=on, own or only, and are its roles bound?"
-		if x.ManagedElsewhere {
+		if ne.ManagedElsewhere {
 			do = "docs/node-cidrs.md#nodes-of-workload-clusters: is this the cluster of a Cluster with the label " + v1alpha1.NodeCIDRsLabel + "?"
 		}
-		x.addFinding(text, do)
+		ne.addFinding(text, do)
 	}
-	if x.ManagedElsewhere || x.RangesHidden {
-		x.explainWaitingElsewhere()
+	if ne.ManagedElsewhere || ne.RangesHidden {
+		ne.explainWaitingElsewhere()
 		return
 	}
-	if !x.NodesHidden {
-		x.explainWaitingForRanges()
+	if !ne.NodesHidden {
+		ne.explainWaitingForRanges()
 	}
-	x.explanation.Details = append(x.explanation.Details, Detail{"tried", x.describeTriedRanges()})
+	ne.explanation.Details = append(ne.explanation.Details, Detail{"tried", ne.describeTriedRanges()})
 }
 
 // explainWaitingElsewhere explains a Node whose ClusterCIDRs cannot be read.
-func (x *nodeExplainer) explainWaitingElsewhere() {
-	if x.LastEvent != "" {
-		x.addFinding("event of the manager: "+x.LastEvent, "")
+func (ne *nodeExplainer) explainWaitingElsewhere() {
+	if ne.LastEvent != "" {
+		ne.addFinding("event of the manager: "+ne.LastEvent, "")
 	}
-	if !x.ManagedElsewhere {
+	if !ne.ManagedElsewhere {
 		return
 	}
 	text, do := "the ClusterCIDRs for it are in the management cluster", "there: kubectl get clustercidrs -o wide"
-	if cluster := x.ClusterName(); cluster != "" {
+	if cluster := ne.ClusterName(); cluster != "" {
 		namespace, name, _ := strings.Cut(cluster, "/")
 		text += ", where this cluster is Cluster " + cluster
 		do += fmt.Sprintf("; kubectl get cluster -n %s %s -o jsonpath='{.status.conditions[?(@.type==%q)].message}'", namespace, name, v1alpha1.PodCIDRsReadyCondition)
 	}
-	x.addFinding(text, do)
+	ne.addFinding(text, do)
 }
 
 // explainWaitingForRanges explains what a manager would do with the Node now.
-func (x *nodeExplainer) explainWaitingForRanges() {
-	for _, note := range x.view.EventsForNode(x.node.UID) {
+func (ne *nodeExplainer) explainWaitingForRanges() {
+	for _, note := range ne.view.EventsForNode(ne.node.UID) {
 		if note.Reason == nodeipam.CIDRNotAvailable {
-			x.addFinding(note.Message, "docs/node-cidrs.md#a-cluster-that-is-full; `kubectl get clustercidrs -o wide` shows how full they are")
+			ne.addFinding(note.Message, "docs/node-cidrs.md#a-cluster-that-is-full; `kubectl get clustercidrs -o wide` shows how full they are")
 		}
 	}
-	if why, _ := x.view.RefusalForNode(x.node.UID); why.AwaitsGrowth {
-		x.addFinding("a ClusterCIDR that is for it is to get another block of its pool", "kubectl get ipallocations -A shows whether the pool gives one; "+x.adviseIfStuck())
+	if why, _ := ne.view.RefusalForNode(ne.node.UID); why.AwaitsGrowth {
+		ne.addFinding("a ClusterCIDR that is for it is to get another block of its pool", "kubectl get ipallocations -A shows whether the pool gives one; "+ne.adviseIfStuck())
 	}
-	before := len(x.explanation.Findings)
-	x.addWriteRefusal()
-	g, ok := x.view.PlannedGrant(x.node.UID)
-	if !ok || x.FenceDamage != nil || len(x.explanation.Findings) > before {
+	before := len(ne.explanation.Findings)
+	ne.addWriteRefusal()
+	g, ok := ne.view.PlannedGrant(ne.node.UID)
+	if !ok || ne.FenceDamage != nil || len(ne.explanation.Findings) > before {
 		return
 	}
 	text := fmt.Sprintf("it is to be given %s of %s", joinCIDRs(g.CIDRs), g.RangeRef)
 	if before == 0 {
 		text = "nothing is in its way: it is about to be given " + joinCIDRs(g.CIDRs) + " of " + g.RangeRef.String()
 	}
-	if n := x.view.WaitingCount(); n > 1 {
+	if n := ne.view.WaitingCount(); n > 1 {
 		text += fmt.Sprintf("; %d Nodes wait, the oldest is served first", n)
 	}
-	x.addFinding(text, x.adviseIfStuck())
+	ne.addFinding(text, ne.adviseIfStuck())
 }
 
 // describeTriedRanges returns a line for each ClusterCIDR, in the order in which they are tried, with the reason why it
 // does not serve the Node.
-func (x *nodeExplainer) describeTriedRanges() (out []string) {
+func (ne *nodeExplainer) describeTriedRanges() (out []string) {
 	rank := 0
-	for _, c := range x.view.ChoicesForNode(x.node) {
+	for _, c := range ne.view.ChoicesForNode(ne.node) {
 		before := "- "
 		if c.SelectsNode {
 			rank++
@@ -211,10 +211,10 @@ func (x *nodeExplainer) describeTriedRanges() (out []string) {
 		if c.Range != nil {
 			name += ", " + describeCIDRSource(c.RangeObject)
 		}
-		out = append(out, fmt.Sprintf("%s %s: %s", before, name, x.describeChoice(c)))
+		out = append(out, fmt.Sprintf("%s %s: %s", before, name, ne.describeChoice(c)))
 	}
-	for _, c := range x.fleetClusterCIDRs() {
-		if _, own := x.objectForSelf(c); !own {
+	for _, c := range ne.fleetClusterCIDRs() {
+		if _, own := ne.objectForSelf(c); !own {
 			out = append(out, fmt.Sprintf("-  %s: is for workload clusters", c.Name))
 		}
 	}
@@ -225,11 +225,11 @@ func (x *nodeExplainer) describeTriedRanges() (out []string) {
 }
 
 // describeChoice describes whether and why a ClusterCIDR can serve the Node.
-func (x *nodeExplainer) describeChoice(c nodeipam.RangeChoice) string {
-	if x.NodesHidden {
-		c.Usage = x.usageFromStatus(c)
+func (ne *nodeExplainer) describeChoice(c nodeipam.RangeChoice) string {
+	if ne.NodesHidden {
+		c.Usage = ne.usageFromStatus(c)
 	}
-	why, _ := x.view.RefusalForNode(x.node.UID)
+	why, _ := ne.view.RefusalForNode(ne.node.UID)
 	switch {
 	case c.Range == nil:
 		return fmt.Sprintf("is not valid: %v", c.ValidationErrors.ToAggregate())
@@ -250,9 +250,9 @@ func (x *nodeExplainer) describeChoice(c nodeipam.RangeChoice) string {
 }
 
 // usageFromStatus returns the usage of a ClusterCIDR as its status records it.
-func (x *nodeExplainer) usageFromStatus(c nodeipam.RangeChoice) nodeipam.Usage {
-	for i := range x.ClusterCIDRs {
-		if s := x.ClusterCIDRs[i].Status; nodeipam.RefForClusterCIDR(&x.ClusterCIDRs[i]) == c.Ref {
+func (ne *nodeExplainer) usageFromStatus(c nodeipam.RangeChoice) nodeipam.Usage {
+	for i := range ne.ClusterCIDRs {
+		if s := ne.ClusterCIDRs[i].Status; nodeipam.RefForClusterCIDR(&ne.ClusterCIDRs[i]) == c.Ref {
 			return nodeipam.Usage{Capacity: s.Capacity, Allocated: s.Allocated, Free: s.Free}
 		}
 	}

@@ -133,24 +133,24 @@ type leasePlanner struct {
 }
 
 // planForService finds the leases of a Service, or the reason why it has none.
-func (m *leasePlanner) planForService(s *Service, now time.Time) {
+func (lp *leasePlanner) planForService(s *Service, now time.Time) {
 	families, names := s.leaseNamesByFamily()
 	if s.LeaseNames = nil; s.NotServedMessage != "" {
 		for _, f := range families {
-			if m.leasesByName[names[f]] != nil {
+			if lp.leasesByName[names[f]] != nil {
 				s.LeaseNames = append(s.LeaseNames, names[f])
 			}
 		}
 		return
 	}
-	if m.isIdleTooLong(s, names, now) {
+	if lp.isIdleTooLong(s, names, now) {
 		s.WaitReason = Reason{v1alpha1.IdleReason, "the Service had no ready endpoint for so long that its address was given up (spec.leases.releaseIdleAfterSeconds of the pool); it gets one when it has an endpoint"}
 		return
 	}
 	var none Reason
 	var made []LeaseRequest
 	for _, f := range families {
-		one, refusal := m.planLease(s, names[f], f)
+		one, refusal := lp.planLease(s, names[f], f)
 		switch {
 		case refusal != Reason{}:
 			none = refusal
@@ -165,10 +165,10 @@ func (m *leasePlanner) planForService(s *Service, now time.Time) {
 		return
 	}
 	for _, one := range made {
-		m.remainingLeases[one.Pool]--
-		m.requestedNames[one.Name] = true
+		lp.remainingLeases[one.Pool]--
+		lp.requestedNames[one.Name] = true
 	}
-	m.requests = append(m.requests, made...)
+	lp.requests = append(lp.requests, made...)
 }
 
 // leaseNamesByFamily returns the names of the leases that are created for a Service, by IP family.
@@ -194,28 +194,28 @@ func (s *Service) NamesLease(lease string) bool {
 }
 
 // isIdleTooLong reports whether a Service was without a ready endpoint for so long that it must not have a lease.
-func (m *leasePlanner) isIdleTooLong(s *Service, names map[int]string, now time.Time) bool {
+func (lp *leasePlanner) isIdleTooLong(s *Service, names map[int]string, now time.Time) bool {
 	if s.HasReadyEndpoint {
 		return false
 	}
 	if s.ReportedIdle {
-		return slices.ContainsFunc(m.pools, func(p Pool) bool { return p.LoadBalancerClass == s.LoadBalancerClass && p.ReleaseIdleAfter > 0 })
+		return slices.ContainsFunc(lp.pools, func(p Pool) bool { return p.LoadBalancerClass == s.LoadBalancerClass && p.ReleaseIdleAfter > 0 })
 	}
 	for _, name := range names {
-		l := m.leasesByName[name]
+		l := lp.leasesByName[name]
 		if l == nil || !l.MadeForServices || l.IdleSince.IsZero() {
 			continue
 		}
-		at := slices.IndexFunc(m.pools, func(p Pool) bool { return p.Ref == l.Pool })
-		if at < 0 || m.pools[at].ReleaseIdleAfter == 0 {
+		at := slices.IndexFunc(lp.pools, func(p Pool) bool { return p.Ref == l.Pool })
+		if at < 0 || lp.pools[at].ReleaseIdleAfter == 0 {
 			continue
 		}
-		left := m.pools[at].ReleaseIdleAfter - now.Sub(l.IdleSince)
+		left := lp.pools[at].ReleaseIdleAfter - now.Sub(l.IdleSince)
 		if left <= 0 {
 			return true
 		}
-		if m.nextCheck == 0 || left < m.nextCheck {
-			m.nextCheck = left
+		if lp.nextCheck == 0 || left < lp.nextCheck {
+			lp.nextCheck = left
 		}
 	}
 	return false
@@ -223,9 +223,9 @@ func (m *leasePlanner) isIdleTooLong(s *Service, names map[int]string, now time.
 
 // planLease returns the lease to create, or to create again from another pool; nil if there is none to create; or the
 // reason why there can be none.
-func (m *leasePlanner) planLease(s *Service, name string, family int) (*LeaseRequest, Reason) {
-	l := m.leasesByName[name]
-	if m.requestedNames[name] || s.Deleting || (l != nil && (!l.MadeForServices || l.Deleting || l.HasAddressRecord || l.Address.IsValid() || l.Refusal.Reason == "")) {
+func (lp *leasePlanner) planLease(s *Service, name string, family int) (*LeaseRequest, Reason) {
+	l := lp.leasesByName[name]
+	if lp.requestedNames[name] || s.Deleting || (l != nil && (!l.MadeForServices || l.Deleting || l.HasAddressRecord || l.Address.IsValid() || l.Refusal.Reason == "")) {
 		return nil, Reason{}
 	}
 	out := LeaseRequest{Name: name, Address: s.RequestedAddress, Replaces: l}
@@ -240,8 +240,8 @@ func (m *leasePlanner) planLease(s *Service, name string, family int) (*LeaseReq
 	}
 	var first, best *Pool
 	why := ""
-	for i := range m.pools {
-		p := &m.pools[i]
+	for i := range lp.pools {
+		p := &lp.pools[i]
 		switch {
 		case p.LoadBalancerClass != s.LoadBalancerClass || p.Family != family || (s.RequestedAddress.IsValid() && !p.HasAddress(s.RequestedAddress)):
 			continue
@@ -255,7 +255,7 @@ func (m *leasePlanner) planLease(s *Service, name string, family int) (*LeaseReq
 		if first == nil {
 			first = p
 		}
-		if best == nil && m.remainingLeases[p.Ref] > 0 && out.TriedPools[p.Ref] != p.fingerprint() {
+		if best == nil && lp.remainingLeases[p.Ref] > 0 && out.TriedPools[p.Ref] != p.fingerprint() {
 			best = p
 		}
 	}

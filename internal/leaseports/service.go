@@ -61,33 +61,33 @@ func ParseServiceRequest(s *corev1.Service) (ServiceRequest, bool) {
 }
 
 // parseLeaseNames parses the names of leases.
-func (a *ServiceRequest) parseLeaseNames(text string) {
-	own := a.Namespace
+func (r *ServiceRequest) parseLeaseNames(text string) {
+	own := r.Namespace
 	for i, name := range strings.Split(text, ",") {
 		namespace, rest, foreign := strings.Cut(strings.TrimSpace(name), "/")
 		if !foreign {
 			namespace, rest = own, namespace
 		}
-		if rest == "" || namespace == "" || slices.Contains(a.LeaseNames, rest) || i == maxLeasesPerService || (i > 0 && namespace != a.Namespace) {
-			a.Namespace, a.LeaseNames = own, nil
-			a.Problem = fmt.Sprintf("the annotation %s is %q; it is the name of a lease, or two names of one namespace with a comma between them", v1alpha1.LeaseAnnotation, text)
+		if rest == "" || namespace == "" || slices.Contains(r.LeaseNames, rest) || i == maxLeasesPerService || (i > 0 && namespace != r.Namespace) {
+			r.Namespace, r.LeaseNames = own, nil
+			r.Problem = fmt.Sprintf("the annotation %s is %q; it is the name of a lease, or two names of one namespace with a comma between them", v1alpha1.LeaseAnnotation, text)
 			return
 		}
-		a.Namespace, a.LeaseNames = namespace, append(a.LeaseNames, rest)
+		r.Namespace, r.LeaseNames = namespace, append(r.LeaseNames, rest)
 	}
 }
 
 // parseAddress parses the address that a Service requests.
-func (a *ServiceRequest) parseAddress(text string) {
+func (r *ServiceRequest) parseAddress(text string) {
 	if text == "" {
 		return
 	}
 	address, err := netip.ParseAddr(text)
 	if err != nil || address.Zone() != "" {
-		a.Problem = fmt.Sprintf("its spec.loadBalancerIP %q is not an IP address; correct it, or remove it for any address", text)
+		r.Problem = fmt.Sprintf("its spec.loadBalancerIP %q is not an IP address; correct it, or remove it for any address", text)
 		return
 	}
-	a.Address, a.LeaseNames = address.Unmap(), []string{record.NameForAddress(address.Unmap())}
+	r.Address, r.LeaseNames = address.Unmap(), []string{record.NameForAddress(address.Unmap())}
 }
 
 // NewServiceRef returns a reference to a Service, relative to the namespace of the leases.

@@ -66,11 +66,11 @@ type Fact struct {
 
 // ownerID identifies the owner of the range. For an object that names no owner it is the UID of the object itself:
 // the owner, whatever it is, differs from the owner of any other object without one.
-func (h *Fact) ownerID() types.UID {
-	if h.Owner.UID == "" {
-		return h.UID
+func (f *Fact) ownerID() types.UID {
+	if f.Owner.UID == "" {
+		return f.UID
 	}
-	return h.Owner.UID
+	return f.Owner.UID
 }
 
 // Ledger is the ledger of one pool. The zero value is not usable; a Ledger is not safe for concurrent use.

@@ -52,47 +52,47 @@ func newLRUFreeSpace(most int) *lruFreeSpace {
 }
 
 // markTaken marks a range as not free. If it is in use, its last release is forgotten.
-func (c *lruFreeSpace) markTaken(r netipx.IPRange, uses bool) {
-	c.neverUsed.TakeAny(r)
-	for _, e := range c.splitAtEnds(r) {
-		c.freeReleases.Delete(e)
+func (fs *lruFreeSpace) markTaken(r netipx.IPRange, uses bool) {
+	fs.neverUsed.TakeAny(r)
+	for _, e := range fs.splitAtEnds(r) {
+		fs.freeReleases.Delete(e)
 		e.isFree = false
 		if uses {
-			c.released.Delete(e)
+			fs.released.Delete(e)
 		}
 	}
 }
 
 // recordRelease records that a range is no longer in use, with the sequence number of the release.
-func (c *lruFreeSpace) recordRelease(r netipx.IPRange, order uint64) {
-	c.released.Set(&releasedRange{first: r.From(), last: r.To(), sequence: order})
+func (fs *lruFreeSpace) recordRelease(r netipx.IPRange, order uint64) {
+	fs.released.Set(&releasedRange{first: r.From(), last: r.To(), sequence: order})
 }
 
 // markFree marks a range as free.
-func (c *lruFreeSpace) markFree(r netipx.IPRange) {
+func (fs *lruFreeSpace) markFree(r netipx.IPRange) {
 	next := r.From()
-	for _, e := range c.splitAtEnds(r) {
+	for _, e := range fs.splitAtEnds(r) {
 		if next.Less(e.first) {
-			c.neverUsed.Put(netipx.IPRangeFrom(next, e.first.Prev()))
+			fs.neverUsed.Put(netipx.IPRangeFrom(next, e.first.Prev()))
 		}
 		e.isFree = true
-		c.freeReleases.Set(e)
+		fs.freeReleases.Set(e)
 		next = e.last.Next()
 	}
 	// Next of the last address of a family is the zero Addr: nothing is left then.
 	if next.IsValid() && next.Compare(r.To()) <= 0 {
-		c.neverUsed.Put(netipx.IPRangeFrom(next, r.To()))
+		fs.neverUsed.Put(netipx.IPRangeFrom(next, r.To()))
 	}
-	for c.freeReleases.Len() > c.maxReleases {
-		oldest, _ := c.freeReleases.PopMin()
-		c.released.Delete(oldest)
-		c.neverUsed.Put(oldest.ipRange())
+	for fs.freeReleases.Len() > fs.maxReleases {
+		oldest, _ := fs.freeReleases.PopMin()
+		fs.released.Delete(oldest)
+		fs.neverUsed.Put(oldest.ipRange())
 	}
 }
 
 // splitAtEnds splits the releases that cross an end of r, and returns those that lie inside it.
-func (c *lruFreeSpace) splitAtEnds(r netipx.IPRange) (inside []*releasedRange) {
-	c.released.Ascend(&releasedRange{last: r.From()}, func(e *releasedRange) bool {
+func (fs *lruFreeSpace) splitAtEnds(r netipx.IPRange) (inside []*releasedRange) {
+	fs.released.Ascend(&releasedRange{last: r.From()}, func(e *releasedRange) bool {
 		if r.To().Less(e.first) {
 			return false
 		}
@@ -100,23 +100,23 @@ func (c *lruFreeSpace) splitAtEnds(r netipx.IPRange) (inside []*releasedRange) {
 		return true
 	})
 	for i, e := range inside {
-		inside[i] = c.splitRelease(e, r)
+		inside[i] = fs.splitRelease(e, r)
 	}
 	return inside
 }
 
 // splitRelease returns the part of a release that lies in r, and stores the rest as separate releases.
-func (c *lruFreeSpace) splitRelease(e *releasedRange, r netipx.IPRange) *releasedRange {
+func (fs *lruFreeSpace) splitRelease(e *releasedRange, r netipx.IPRange) *releasedRange {
 	in := intersectRanges(e.ipRange(), r)
 	if in == e.ipRange() {
 		return e
 	}
-	c.removeRelease(e)
+	fs.removeRelease(e)
 	part := func(first, last netip.Addr) *releasedRange {
 		out := &releasedRange{first: first, last: last, sequence: e.sequence, isFree: e.isFree}
-		c.released.Set(out)
+		fs.released.Set(out)
 		if out.isFree {
-			c.freeReleases.Set(out)
+			fs.freeReleases.Set(out)
 		}
 		return out
 	}
@@ -129,7 +129,7 @@ func (c *lruFreeSpace) splitRelease(e *releasedRange, r netipx.IPRange) *release
 	return part(in.From(), in.To())
 }
 
-func (c *lruFreeSpace) removeRelease(e *releasedRange) {
-	c.released.Delete(e)
-	c.freeReleases.Delete(e)
+func (fs *lruFreeSpace) removeRelease(e *releasedRange) {
+	fs.released.Delete(e)
+	fs.freeReleases.Delete(e)
 }

@@ -32,10 +32,10 @@ type poolSide struct {
 }
 
 // newClaim returns the claim of an entry in the form of this side.
-func (s poolSide) newClaim(e Entry) *ipamv1.IPAddressClaim {
+func (ps poolSide) newClaim(e Entry) *ipamv1.IPAddressClaim {
 	out := &ipamv1.IPAddressClaim{ObjectMeta: recreatableMeta(e.Claim.ObjectMeta), Spec: e.Claim.Spec}
-	out.Spec.PoolRef = s.poolRef
-	if s.isTarget && e.Address != nil {
+	out.Spec.PoolRef = ps.poolRef
+	if ps.isTarget && e.Address != nil {
 		// The record, with the finalizer that makes it valid (R1: the record comes first): from now on the address is
 		// this claim's.
 		metav1.SetMetaDataAnnotation(&out.ObjectMeta, v1alpha1.AddressAnnotation, e.Address.Spec.Address)
@@ -45,25 +45,25 @@ func (s poolSide) newClaim(e Entry) *ipamv1.IPAddressClaim {
 }
 
 // newAddress returns the IPAddress of an entry in the form of this side, for its claim there.
-func (s poolSide) newAddress(e Entry, claim *ipamv1.IPAddressClaim) *ipamv1.IPAddress {
+func (ps poolSide) newAddress(e Entry, claim *ipamv1.IPAddressClaim) *ipamv1.IPAddress {
 	out := &ipamv1.IPAddress{ObjectMeta: recreatableMeta(e.Address.ObjectMeta), Spec: *e.Address.Spec.DeepCopy()}
-	out.Spec.PoolRef = s.poolRef
-	out.OwnerReferences = s.newOwnerRefs(e, claim)
-	if s.isTarget {
+	out.Spec.PoolRef = ps.poolRef
+	out.OwnerReferences = ps.newOwnerRefs(e, claim)
+	if ps.isTarget {
 		controllerutil.AddFinalizer(out, v1alpha1.AddressFinalizer)
 	}
 	return out
 }
 
 // newOwnerRefs returns the owner references of the IPAddress, with the UIDs of the claim and the pool of this side.
-func (s poolSide) newOwnerRefs(e Entry, claim *ipamv1.IPAddressClaim) (out []metav1.OwnerReference) {
+func (ps poolSide) newOwnerRefs(e Entry, claim *ipamv1.IPAddressClaim) (out []metav1.OwnerReference) {
 	for _, ref := range e.Address.OwnerReferences {
 		switch {
 		case ref.Kind == "IPAddressClaim" && ref.Name == claim.Name:
 			ref.UID = claim.UID
 		case ref.Kind == e.Address.Spec.PoolRef.Kind:
 			block, controller := ref.BlockOwnerDeletion, ref.Controller
-			ref = s.ownerRef
+			ref = ps.ownerRef
 			ref.BlockOwnerDeletion, ref.Controller = block, controller
 		}
 		out = append(out, ref)

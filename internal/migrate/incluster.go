@@ -33,18 +33,18 @@ func (inClusterPool) texts() providerTexts {
 	}
 }
 
-func (o inClusterPool) readPool(ctx context.Context, from client.Reader, _ *journal) (*sourcePool, error) {
+func (ic inClusterPool) readPool(ctx context.Context, from client.Reader, _ *journal) (*sourcePool, error) {
 	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(incluster.GroupVersion.WithKind(o.Kind)) // the stored version: no conversion webhook is needed
-	err := from.Get(ctx, client.ObjectKey{Namespace: o.Namespace, Name: o.Name}, u)
+	u.SetGroupVersionKind(incluster.GroupVersion.WithKind(ic.Kind)) // the stored version: no conversion webhook is needed
+	err := from.Get(ctx, client.ObjectKey{Namespace: ic.Namespace, Name: ic.Name}, u)
 	if meta.IsNoMatchError(err) {
-		return nil, fmt.Errorf("there is no kind %s here: the CRDs of the in-cluster provider are not installed; a pool of Metal3 is named ippool/%s", o.Kind, o.Name)
+		return nil, fmt.Errorf("there is no kind %s here: the CRDs of the in-cluster provider are not installed; a pool of Metal3 is named ippool/%s", ic.Kind, ic.Name)
 	}
-	if apierrors.IsNotFound(err) && o.Namespace != "" {
-		return nil, fmt.Errorf("%s does not exist; is it a global one? Then write global/%s; is it one of Metal3? Then write ippool/%s", o, o.Name, o.Name)
+	if apierrors.IsNotFound(err) && ic.Namespace != "" {
+		return nil, fmt.Errorf("%s does not exist; is it a global one? Then write global/%s; is it one of Metal3? Then write ippool/%s", ic, ic.Name, ic.Name)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", o, err)
+		return nil, fmt.Errorf("reading %s: %w", ic, err)
 	}
 	read := struct {
 		metav1.TypeMeta   `json:",inline"`
@@ -52,7 +52,7 @@ func (o inClusterPool) readPool(ctx context.Context, from client.Reader, _ *jour
 		Spec              incluster.Spec `json:"spec"`
 	}{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &read); err != nil {
-		return nil, fmt.Errorf("reading %s: %w", o, err)
+		return nil, fmt.Errorf("reading %s: %w", ic, err)
 	}
 	return sourcePoolFromInCluster(read.ObjectMeta, read.Spec), nil
 }
@@ -64,27 +64,27 @@ func sourcePoolFromInCluster(about metav1.ObjectMeta, spec incluster.Spec) *sour
 	return out
 }
 
-func (o inClusterPool) readUsers(ctx context.Context, from client.Reader) (poolUsers, error) {
-	return readUsersForPool(ctx, from, o.Namespace, o.poolRef())
+func (ic inClusterPool) readUsers(ctx context.Context, from client.Reader) (poolUsers, error) {
+	return readUsersForPool(ctx, from, ic.Namespace, ic.poolRef())
 }
 
-func (o inClusterPool) readEnvironment(ctx context.Context, from client.Reader, in *planInput) (err error) {
+func (ic inClusterPool) readEnvironment(ctx context.Context, from client.Reader, in *planInput) (err error) {
 	in.runningWorkloads, err = dropin.ListRunning(ctx, from, dropin.ProviderInCluster)
 	return err
 }
 
-func (o inClusterPool) findServingProblems(in *planInput) (out []Problem) {
+func (ic inClusterPool) findServingProblems(in *planInput) (out []Problem) {
 	if !annotations.HasPaused(in.pool) {
-		resource := strings.ToLower(o.Kind)
-		if o.Namespace != "" {
-			resource += " -n " + o.Namespace
+		resource := strings.ToLower(ic.Kind)
+		if ic.Namespace != "" {
+			resource += " -n " + ic.Namespace
 		}
 		out = append(out, Problem{
-			o.String() + " is not paused",
-			fmt.Sprintf("kubectl annotate %s %s %s=   (do this while the in-cluster provider still runs: its webhook must answer)", resource, o.Name, clusterv1.PausedAnnotation),
+			ic.String() + " is not paused",
+			fmt.Sprintf("kubectl annotate %s %s %s=   (do this while the in-cluster provider still runs: its webhook must answer)", resource, ic.Name, clusterv1.PausedAnnotation),
 		})
 	}
-	return append(out, describeRunning(o, in.runningWorkloads)...)
+	return append(out, describeRunning(ic, in.runningWorkloads)...)
 }
 
 func (inClusterPool) retirePool(context.Context, *Import, *journal) error  { return nil }
@@ -95,8 +95,8 @@ func (inClusterPool) moveEntry(ctx context.Context, t *entryMover, e Entry, rele
 	return t.moveEntry(ctx, e, released)
 }
 
-func (o inClusterPool) readLateUsers(ctx context.Context, from client.Reader, _ *journal) (poolUsers, error) {
-	return o.readUsers(ctx, from) // those of the journal name our pool by then
+func (ic inClusterPool) readLateUsers(ctx context.Context, from client.Reader, _ *journal) (poolUsers, error) {
+	return ic.readUsers(ctx, from) // those of the journal name our pool by then
 }
 
 // describeRunning returns a problem for each running workload of a provider.

@@ -37,22 +37,22 @@ func (metal3Pool) texts() providerTexts {
 	}
 }
 
-func (o metal3Pool) readPool(ctx context.Context, from client.Reader, j *journal) (*sourcePool, error) {
-	current := o.newUnstructured()
-	err := from.Get(ctx, o.key(), current)
+func (mp metal3Pool) readPool(ctx context.Context, from client.Reader, j *journal) (*sourcePool, error) {
+	current := mp.newUnstructured()
+	err := from.Get(ctx, mp.key(), current)
 	switch {
 	case meta.IsNoMatchError(err):
-		return nil, fmt.Errorf("there is no kind %s here: the CRDs of Metal3's IPAM are not installed", o.Kind)
+		return nil, fmt.Errorf("there is no kind %s here: the CRDs of Metal3's IPAM are not installed", mp.Kind)
 	case apierrors.IsNotFound(err) && j != nil && j.Metal3 != nil:
 		current = j.Metal3
 	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("%s of Metal3 does not exist", o)
+		return nil, fmt.Errorf("%s of Metal3 does not exist", mp)
 	case err != nil:
-		return nil, fmt.Errorf("reading %s: %w", o, err)
+		return nil, fmt.Errorf("reading %s: %w", mp, err)
 	}
 	about := &metav1.PartialObjectMetadata{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(current.Object, about); err != nil {
-		return nil, fmt.Errorf("reading %s: %w", o, err)
+		return nil, fmt.Errorf("reading %s: %w", mp, err)
 	}
 	out := &sourcePool{ObjectMeta: about.ObjectMeta, metal3Object: current}
 	out.spec, out.notes, out.problems = metal3.ToNetworkPoolSpec(current)
@@ -61,17 +61,17 @@ func (o metal3Pool) readPool(ctx context.Context, from client.Reader, j *journal
 
 // newUnstructured returns an empty object of the pool. It is unstructured, so that unknown fields are kept: the pool is
 // restored from it.
-func (o metal3Pool) newUnstructured() *unstructured.Unstructured {
+func (mp metal3Pool) newUnstructured() *unstructured.Unstructured {
 	out := &unstructured.Unstructured{}
-	out.SetGroupVersionKind(m3ipamv1.GroupVersion.WithKind(o.Kind))
+	out.SetGroupVersionKind(m3ipamv1.GroupVersion.WithKind(mp.Kind))
 	return out
 }
 
-func (o metal3Pool) key() client.ObjectKey {
-	return client.ObjectKey{Namespace: o.Namespace, Name: o.Name}
+func (mp metal3Pool) key() client.ObjectKey {
+	return client.ObjectKey{Namespace: mp.Namespace, Name: mp.Name}
 }
 
-func (o metal3Pool) readEnvironment(ctx context.Context, from client.Reader, in *planInput) (err error) {
+func (mp metal3Pool) readEnvironment(ctx context.Context, from client.Reader, in *planInput) (err error) {
 	if in.runningWorkloads, err = dropin.ListRunning(ctx, from, dropin.ProviderMetal3); err != nil {
 		return err
 	}
@@ -101,8 +101,8 @@ func blocksMetal3Writes(policy *admissionv1.FailurePolicyType, rules []admission
 	})
 }
 
-func (o metal3Pool) findServingProblems(in *planInput) []Problem {
-	out := describeRunning(o, in.runningWorkloads)
+func (mp metal3Pool) findServingProblems(in *planInput) []Problem {
+	out := describeRunning(mp, in.runningWorkloads)
 	for _, webhook := range in.blockingWebhooks {
 		out = append(out, Problem{
 			"Metal3's IPAM is asked about each write of its objects, and does not answer while it is stopped: " + webhook,
@@ -113,10 +113,10 @@ func (o metal3Pool) findServingProblems(in *planInput) []Problem {
 }
 
 // retirePool deletes the pool: from here on no address of it can be given, even if Metal3's IPAM is started.
-func (o metal3Pool) retirePool(ctx context.Context, m *Import, j *journal) error {
+func (mp metal3Pool) retirePool(ctx context.Context, m *Import, j *journal) error {
 	err := retry.RetryOnConflict(conflictBackoff, func() error {
-		pool := o.newUnstructured()
-		if err := m.Client.Get(ctx, o.key(), pool); err != nil {
+		pool := mp.newUnstructured()
+		if err := m.Client.Get(ctx, mp.key(), pool); err != nil {
 			return client.IgnoreNotFound(err)
 		}
 		if pool.GetUID() != j.Metal3.GetUID() {
@@ -125,35 +125,35 @@ func (o metal3Pool) retirePool(ctx context.Context, m *Import, j *journal) error
 		if err := deleteWithFinalizers(ctx, m.Client, pool); err != nil {
 			return err
 		}
-		m.Reportf("%s deleted: the journal has it", o)
+		m.Reportf("%s deleted: the journal has it", mp)
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("deleting %s: %w", o, err)
+		return fmt.Errorf("deleting %s: %w", mp, err)
 	}
 	return nil
 }
 
 // restorePool creates the pool again, and makes it the owner of its IPAddresses.
-func (o metal3Pool) restorePool(ctx context.Context, m *Import, j *journal) error {
-	pool := o.newUnstructured()
+func (mp metal3Pool) restorePool(ctx context.Context, m *Import, j *journal) error {
+	pool := mp.newUnstructured()
 	err := retry.RetryOnConflict(conflictBackoff, func() error {
-		err := m.Client.Get(ctx, o.key(), pool)
+		err := m.Client.Get(ctx, mp.key(), pool)
 		if err == nil {
 			return ensureOwnersAndFinalizers(ctx, m.Client, pool, pool.GetOwnerReferences(), j.Metal3.GetFinalizers())
 		}
 		if !apierrors.IsNotFound(err) {
 			return err
 		}
-		pool = o.recreatablePool(j.Metal3)
+		pool = mp.recreatablePool(j.Metal3)
 		if err := m.Client.Create(ctx, pool); err != nil {
 			return err
 		}
-		m.Reportf("%s created again", o)
+		m.Reportf("%s created again", mp)
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("creating %s again: %w", o, err)
+		return fmt.Errorf("creating %s again: %w", mp, err)
 	}
 	for _, e := range j.Entries {
 		err := retry.RetryOnConflict(conflictBackoff, func() error {
@@ -170,18 +170,18 @@ func (o metal3Pool) restorePool(ctx context.Context, m *Import, j *journal) erro
 			return ensureOwnersAndFinalizers(ctx, m.Client, address, want, nil)
 		})
 		if err != nil {
-			return fmt.Errorf("making %s the owner of its IPAddresses again: %w", o, err)
+			return fmt.Errorf("making %s the owner of its IPAddresses again: %w", mp, err)
 		}
 	}
 	return nil
 }
 
 // recreatablePool returns the part of the pool with which it can be created again.
-func (o metal3Pool) recreatablePool(old *unstructured.Unstructured) *unstructured.Unstructured {
-	out := o.newUnstructured()
+func (mp metal3Pool) recreatablePool(old *unstructured.Unstructured) *unstructured.Unstructured {
+	out := mp.newUnstructured()
 	out.Object["spec"] = runtime.DeepCopyJSONValue(old.Object["spec"])
-	out.SetNamespace(o.Namespace)
-	out.SetName(o.Name)
+	out.SetNamespace(mp.Namespace)
+	out.SetName(mp.Name)
 	out.SetLabels(old.GetLabels())
 	out.SetAnnotations(old.GetAnnotations())
 	out.SetOwnerReferences(old.GetOwnerReferences())
@@ -189,16 +189,16 @@ func (o metal3Pool) recreatablePool(old *unstructured.Unstructured) *unstructure
 	return out
 }
 
-func (o metal3Pool) readLateUsers(ctx context.Context, from client.Reader, j *journal) (out poolUsers, err error) {
+func (mp metal3Pool) readLateUsers(ctx context.Context, from client.Reader, j *journal) (out poolUsers, err error) {
 	addresses := &m3ipamv1.IPAddressList{}
-	if err := from.List(ctx, addresses, client.InNamespace(o.Namespace)); err != nil {
+	if err := from.List(ctx, addresses, client.InNamespace(mp.Namespace)); err != nil {
 		return out, fmt.Errorf("listing the IPAddresses of Metal3: %w", err)
 	}
 	for i := range addresses.Items {
 		a := &addresses.Items[i]
 		known := slices.ContainsFunc(j.Entries, func(e Entry) bool { return e.Metal3.Address.UID == a.UID })
-		if a.Spec.Pool.Name == o.Name && !known {
-			out.addresses = append(out.addresses, *o.toAddress(a.Name, a))
+		if a.Spec.Pool.Name == mp.Name && !known {
+			out.addresses = append(out.addresses, *mp.toAddress(a.Name, a))
 		}
 	}
 	return out, nil

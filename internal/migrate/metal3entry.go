@@ -46,22 +46,22 @@ func (e *Metal3Entry) isImportOwner(r metav1.OwnerReference) bool {
 	})
 }
 
-func (o metal3Pool) moveEntry(ctx context.Context, t *entryMover, e Entry, released bool) error {
+func (mp metal3Pool) moveEntry(ctx context.Context, t *entryMover, e Entry, released bool) error {
 	claim, address, err := e.Metal3.getLive(ctx, t.client)
 	switch {
 	case err != nil:
 		return err
 	case claim == nil:
-		return o.cleanUpReleased(ctx, t, e, address)
+		return mp.cleanUpReleased(ctx, t, e, address)
 	case claim.DeletionTimestamp != nil && slices.Equal(claim.Finalizers, []string{m3ipamv1.IPClaimFinalizer}):
 		if err := removeFinalizer(ctx, t.client, claim, m3ipamv1.IPClaimFinalizer); err != nil {
 			return err
 		}
-		return o.cleanUpReleased(ctx, t, e, address) // its provider would release it, if it ran
+		return mp.cleanUpReleased(ctx, t, e, address) // its provider would release it, if it ran
 	case t.to.isTarget:
-		return o.importEntry(ctx, t, e, released, claim, address)
+		return mp.importEntry(ctx, t, e, released, claim, address)
 	}
-	return o.rollbackEntry(ctx, t, e, claim, address)
+	return mp.rollbackEntry(ctx, t, e, claim, address)
 }
 
 // importEntry creates a claim of Cluster API beside an IPClaim. The IPAddress of Metal3 has the address until our claim
@@ -84,13 +84,13 @@ func (metal3Pool) importEntry(ctx context.Context, t *entryMover, e Entry, relea
 
 // releaseWaiting removes Metal3's finalizer from IPClaims that wait: without an IPPool nothing else does. Metal3's IPAM
 // adds it again with an address.
-func (o metal3Pool) releaseWaiting(ctx context.Context, m *Import) error {
+func (mp metal3Pool) releaseWaiting(ctx context.Context, m *Import) error {
 	list := &m3ipamv1.IPClaimList{}
-	if err := m.Client.List(ctx, list, client.InNamespace(o.Namespace)); err != nil {
+	if err := m.Client.List(ctx, list, client.InNamespace(mp.Namespace)); err != nil {
 		return fmt.Errorf("listing the IPClaims of Metal3: %w", err)
 	}
 	for i := range list.Items {
-		if c := &list.Items[i]; c.Spec.Pool.Name != o.Name || c.Status.Address != nil {
+		if c := &list.Items[i]; c.Spec.Pool.Name != mp.Name || c.Status.Address != nil {
 			continue
 		}
 		key := client.ObjectKeyFromObject(&list.Items[i])

@@ -16,25 +16,25 @@ import (
 )
 
 // readUsers reads the IPClaims and IPAddresses of Metal3 that name the pool, and converts them to those of Cluster API.
-func (o metal3Pool) readUsers(ctx context.Context, from client.Reader) (poolUsers, error) {
+func (mp metal3Pool) readUsers(ctx context.Context, from client.Reader) (poolUsers, error) {
 	// Addresses are read before claims: a claim is gone later than its address.
 	addresses, claims := &m3ipamv1.IPAddressList{}, &m3ipamv1.IPClaimList{}
 	for _, list := range []client.ObjectList{addresses, claims} {
-		if err := from.List(ctx, list, client.InNamespace(o.Namespace)); err != nil {
+		if err := from.List(ctx, list, client.InNamespace(mp.Namespace)); err != nil {
 			return poolUsers{}, fmt.Errorf("listing the IPClaims and IPAddresses of Metal3: %w", err)
 		}
 	}
-	apiClaims, apiAddresses, err := listClaimsAndAddresses(ctx, from, o.Namespace)
+	apiClaims, apiAddresses, err := listClaimsAndAddresses(ctx, from, mp.Namespace)
 	if err != nil {
 		return poolUsers{}, err
 	}
-	return o.pairClaims(claims.Items, addresses.Items, apiClaims, apiAddresses), nil
+	return mp.pairClaims(claims.Items, addresses.Items, apiClaims, apiAddresses), nil
 }
 
 // pairClaims returns the users of the pool among these objects. apiClaims and apiAddresses are those of Cluster API in
 // the namespace. It is pure.
-func (o metal3Pool) pairClaims(claims []m3ipamv1.IPClaim, addresses []m3ipamv1.IPAddress, apiClaims []ipamv1.IPAddressClaim, apiAddresses []ipamv1.IPAddress) poolUsers {
-	direct := filterByPool(o.poolRef(), apiClaims, apiAddresses)
+func (mp metal3Pool) pairClaims(claims []m3ipamv1.IPClaim, addresses []m3ipamv1.IPAddress, apiClaims []ipamv1.IPAddressClaim, apiAddresses []ipamv1.IPAddress) poolUsers {
+	direct := filterByPool(mp.poolRef(), apiClaims, apiAddresses)
 	taken := func(key client.ObjectKey) bool {
 		return direct.addressByClaim[key] != nil || slices.ContainsFunc(apiClaims, func(c ipamv1.IPAddressClaim) bool { return client.ObjectKeyFromObject(&c) == key })
 	}
@@ -44,14 +44,14 @@ func (o metal3Pool) pairClaims(claims []m3ipamv1.IPClaim, addresses []m3ipamv1.I
 	}
 	byClaim := map[string][]*m3ipamv1.IPAddress{}
 	for i := range addresses {
-		if a := &addresses[i]; a.Spec.Pool.Name == o.Name {
+		if a := &addresses[i]; a.Spec.Pool.Name == mp.Name {
 			byClaim[a.Spec.Claim.Name] = append(byClaim[a.Spec.Claim.Name], a)
 		}
 	}
 	const finish = "let Metal3's IPAM finish: start it, and unpause the Cluster, until they agree"
 	for i := range claims {
 		c := &claims[i]
-		if c.Spec.Pool.Name != o.Name {
+		if c.Spec.Pool.Name != mp.Name {
 			continue
 		}
 		key, claimAddresses := client.ObjectKeyFromObject(c), byClaim[c.Name]
@@ -61,7 +61,7 @@ func (o metal3Pool) pairClaims(claims []m3ipamv1.IPClaim, addresses []m3ipamv1.I
 		case len(claimAddresses) > 1:
 			problemf("delete the one that the machine does not use", "IPClaim %s has two IPAddresses, %s and %s", key, claimAddresses[0].Name, claimAddresses[1].Name)
 		case len(claimAddresses) == 0 && statusAddress == "":
-			out.notImported = append(out.notImported, *o.toClaim(c))
+			out.notImported = append(out.notImported, *mp.toClaim(c))
 		case len(claimAddresses) == 0 || claimAddresses[0].Name != statusAddress:
 			problemf(finish, "the status of IPClaim %s names IPAddress %q, but it has %q", key, statusAddress, firstAddressName(claimAddresses))
 		case claimAddresses[0].DeletionTimestamp != nil:
@@ -71,14 +71,14 @@ func (o metal3Pool) pairClaims(claims []m3ipamv1.IPClaim, addresses []m3ipamv1.I
 		case !slices.ContainsFunc(claimAddresses[0].OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == c.UID }):
 			problemf("add the IPClaim to its owners", "IPAddress %s is not owned by IPClaim %s, and would go with the pool", claimAddresses[0].Name, key)
 		default:
-			a := o.toAddress(c.Name, claimAddresses[0])
-			out.claims, out.addresses, out.addressByClaim[key] = append(out.claims, *o.toClaim(c)), append(out.addresses, *a), a
+			a := mp.toAddress(c.Name, claimAddresses[0])
+			out.claims, out.addresses, out.addressByClaim[key] = append(out.claims, *mp.toClaim(c)), append(out.addresses, *a), a
 			out.metal3Entries[key] = &Metal3Entry{Claim: c, Address: claimAddresses[0]}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(byClaim)) {
 		for _, a := range byClaim[name] {
-			out.addresses = append(out.addresses, *o.toAddress(a.Name, a))
+			out.addresses = append(out.addresses, *mp.toAddress(a.Name, a))
 		}
 	}
 	for i := range direct.claims {
@@ -94,10 +94,10 @@ func (o metal3Pool) pairClaims(claims []m3ipamv1.IPClaim, addresses []m3ipamv1.I
 
 // toClaim converts an IPClaim to a claim of Cluster API. That has no finalizers, as CAPM3 removes its own from the
 // IPClaim alone. The IPClaim is an additional owner: the claim is deleted together with it.
-func (o metal3Pool) toClaim(c *m3ipamv1.IPClaim) *ipamv1.IPAddressClaim {
+func (mp metal3Pool) toClaim(c *m3ipamv1.IPClaim) *ipamv1.IPAddressClaim {
 	out := &ipamv1.IPAddressClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name, Labels: maps.Clone(c.Labels), DeletionTimestamp: c.DeletionTimestamp},
-		Spec:       ipamv1.IPAddressClaimSpec{PoolRef: o.poolRef()},
+		Spec:       ipamv1.IPAddressClaimSpec{PoolRef: mp.poolRef()},
 	}
 	out.OwnerReferences = append(slices.Clone(c.OwnerReferences), metav1.OwnerReference{
 		APIVersion: m3ipamv1.GroupVersion.String(), Kind: "IPClaim", Name: c.Name, UID: c.UID,
@@ -109,7 +109,7 @@ func (o metal3Pool) toClaim(c *m3ipamv1.IPClaim) *ipamv1.IPAddressClaim {
 }
 
 // toAddress converts an IPAddress of Metal3 to one of Cluster API, with the name of its claim.
-func (o metal3Pool) toAddress(name string, a *m3ipamv1.IPAddress) *ipamv1.IPAddress {
+func (mp metal3Pool) toAddress(name string, a *m3ipamv1.IPAddress) *ipamv1.IPAddress {
 	text := string(a.Spec.Address)
 	if ip, err := netip.ParseAddr(text); err == nil {
 		text = ip.Unmap().String()
@@ -118,11 +118,11 @@ func (o metal3Pool) toAddress(name string, a *m3ipamv1.IPAddress) *ipamv1.IPAddr
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: a.Namespace, Name: name, Labels: maps.Clone(a.Labels), OwnerReferences: []metav1.OwnerReference{
 				{APIVersion: ipamv1.GroupVersion.String(), Kind: "IPAddressClaim", Name: name, Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true)},
-				{APIVersion: m3ipamv1.GroupVersion.String(), Kind: o.Kind, Name: o.Name, Controller: ptr.To(false), BlockOwnerDeletion: ptr.To(true)},
+				{APIVersion: m3ipamv1.GroupVersion.String(), Kind: mp.Kind, Name: mp.Name, Controller: ptr.To(false), BlockOwnerDeletion: ptr.To(true)},
 			},
 		},
 		Spec: ipamv1.IPAddressSpec{
-			ClaimRef: ipamv1.IPAddressClaimReference{Name: name}, PoolRef: o.poolRef(),
+			ClaimRef: ipamv1.IPAddressClaimReference{Name: name}, PoolRef: mp.poolRef(),
 			Address: text, Prefix: ptr.To(int32(min(a.Spec.Prefix, 128))), Gateway: string(ptr.Deref(a.Spec.Gateway, "")),
 		},
 	}

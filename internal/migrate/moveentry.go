@@ -28,80 +28,80 @@ type entryMover struct {
 
 // moveEntry moves one entry as far as it is not moved yet. It continues from any state that a crash has left, in this
 // direction or the other, and, when it is called again after a conflict, from what other writers have changed.
-func (t *entryMover) moveEntry(ctx context.Context, e Entry, released bool) error {
-	claim, address, err := t.getLive(ctx, e)
+func (em *entryMover) moveEntry(ctx context.Context, e Entry, released bool) error {
+	claim, address, err := em.getLive(ctx, e)
 	if err != nil {
 		return err
 	}
 	switch {
 	case claim == nil && released:
-		if address != nil && address.Spec.PoolRef == t.from.poolRef {
-			return deleteWithFinalizers(ctx, t.client, address) // its claim is gone for good
+		if address != nil && address.Spec.PoolRef == em.from.poolRef {
+			return deleteWithFinalizers(ctx, em.client, address) // its claim is gone for good
 		}
 		return nil
-	case claim != nil && claim.Spec.PoolRef == t.from.poolRef:
+	case claim != nil && claim.Spec.PoolRef == em.from.poolRef:
 		if claim.DeletionTimestamp != nil {
-			return t.releaseClaim(ctx, e, claim, address)
+			return em.releaseClaim(ctx, e, claim, address)
 		}
-		if err := deleteWithFinalizers(ctx, t.client, claim); err != nil {
+		if err := deleteWithFinalizers(ctx, em.client, claim); err != nil {
 			return err
 		}
 		claim = nil
 	}
 	if claim == nil {
-		claim = t.to.newClaim(e)
-		if err := t.client.Create(ctx, claim); err != nil {
+		claim = em.to.newClaim(e)
+		if err := em.client.Create(ctx, claim); err != nil {
 			return fmt.Errorf("creating claim %s: %w", e.key(), err)
 		}
 	}
-	want := t.to.newClaim(e)
-	if err := ensureOwnersAndFinalizers(ctx, t.client, claim, want.OwnerReferences, want.Finalizers); err != nil {
+	want := em.to.newClaim(e)
+	if err := ensureOwnersAndFinalizers(ctx, em.client, claim, want.OwnerReferences, want.Finalizers); err != nil {
 		return err
 	}
 	if e.Address == nil || claim.DeletionTimestamp != nil && address == nil {
 		return nil
 	}
-	if err := t.restoreStatus(ctx, claim, e); err != nil {
+	if err := em.restoreStatus(ctx, claim, e); err != nil {
 		return err
 	}
-	if address != nil && address.Spec.PoolRef == t.from.poolRef {
-		if err := deleteWithFinalizers(ctx, t.client, address); err != nil {
+	if address != nil && address.Spec.PoolRef == em.from.poolRef {
+		if err := deleteWithFinalizers(ctx, em.client, address); err != nil {
 			return err
 		}
 		address = nil
 	}
-	desired := t.to.newAddress(e, claim)
+	desired := em.to.newAddress(e, claim)
 	if address == nil {
-		if err := t.client.Create(ctx, desired); err != nil {
+		if err := em.client.Create(ctx, desired); err != nil {
 			return fmt.Errorf("creating IPAddress %s: %w", e.key(), err)
 		}
 		return nil
 	}
-	return ensureOwnersAndFinalizers(ctx, t.client, address, desired.OwnerReferences, desired.Finalizers)
+	return ensureOwnersAndFinalizers(ctx, em.client, address, desired.OwnerReferences, desired.Finalizers)
 }
 
 // getLive reads the claim and the IPAddress of an entry; nil for one that is gone. It returns an error if one of them
 // is not of the entry.
-func (t *entryMover) getLive(ctx context.Context, e Entry) (*ipamv1.IPAddressClaim, *ipamv1.IPAddress, error) {
+func (em *entryMover) getLive(ctx context.Context, e Entry) (*ipamv1.IPAddressClaim, *ipamv1.IPAddress, error) {
 	claim, address := &ipamv1.IPAddressClaim{}, &ipamv1.IPAddress{}
-	if err := t.client.Get(ctx, e.key(), claim); apierrors.IsNotFound(err) {
+	if err := em.client.Get(ctx, e.key(), claim); apierrors.IsNotFound(err) {
 		claim = nil
 	} else if err != nil {
 		return nil, nil, fmt.Errorf("reading claim %s: %w", e.key(), err)
 	}
-	if err := t.client.Get(ctx, e.key(), address); apierrors.IsNotFound(err) {
+	if err := em.client.Get(ctx, e.key(), address); apierrors.IsNotFound(err) {
 		address = nil
 	} else if err != nil {
 		return nil, nil, fmt.Errorf("reading IPAddress %s: %w", e.key(), err)
 	}
-	if claim != nil && claim.Spec.PoolRef != t.from.poolRef && claim.Spec.PoolRef != t.to.poolRef {
+	if claim != nil && claim.Spec.PoolRef != em.from.poolRef && claim.Spec.PoolRef != em.to.poolRef {
 		return nil, nil, fmt.Errorf("claim %s names another pool now, %s %s: it was recreated; delete it, or give it up with its address",
 			e.key(), claim.Spec.PoolRef.Kind, claim.Spec.PoolRef.Name)
 	}
 	if address == nil {
 		return claim, nil, nil
 	}
-	namesPool := address.Spec.PoolRef == t.from.poolRef || address.Spec.PoolRef == t.to.poolRef
+	namesPool := address.Spec.PoolRef == em.from.poolRef || address.Spec.PoolRef == em.to.poolRef
 	if !namesPool || e.Address == nil || address.Spec.Address != e.Address.Spec.Address {
 		return nil, nil, fmt.Errorf("IPAddress %s is not the one it was: it has %s of %s %s", e.key(), address.Spec.Address,
 			address.Spec.PoolRef.Kind, address.Spec.PoolRef.Name)
@@ -111,17 +111,17 @@ func (t *entryMover) getLive(ctx context.Context, e Entry) (*ipamv1.IPAddressCla
 
 // releaseClaim does for a claim that a user has deleted what its provider would do if it ran: it deletes the IPAddress
 // and removes our finalizer, and the entry is not restored.
-func (t *entryMover) releaseClaim(ctx context.Context, e Entry, claim *ipamv1.IPAddressClaim, address *ipamv1.IPAddress) error {
-	if err := t.recordRelease(ctx, e.key()); err != nil {
+func (em *entryMover) releaseClaim(ctx context.Context, e Entry, claim *ipamv1.IPAddressClaim, address *ipamv1.IPAddress) error {
+	if err := em.recordRelease(ctx, e.key()); err != nil {
 		return err
 	}
 	if address != nil {
-		if err := deleteWithFinalizers(ctx, t.client, address); err != nil {
+		if err := deleteWithFinalizers(ctx, em.client, address); err != nil {
 			return err
 		}
 	}
 	controllerutil.RemoveFinalizer(claim, v1alpha1.ClaimFinalizer)
-	if err := client.IgnoreNotFound(t.client.Update(ctx, claim)); err != nil {
+	if err := client.IgnoreNotFound(em.client.Update(ctx, claim)); err != nil {
 		return fmt.Errorf("releasing claim %s: %w", e.key(), err)
 	}
 	return nil
@@ -176,12 +176,12 @@ func patchObject(ctx context.Context, c client.Client, obj client.Object, do fun
 }
 
 // restoreStatus restores the status of a claim, so that its consumer sees the same address as before.
-func (t *entryMover) restoreStatus(ctx context.Context, claim *ipamv1.IPAddressClaim, e Entry) error {
+func (em *entryMover) restoreStatus(ctx context.Context, claim *ipamv1.IPAddressClaim, e Entry) error {
 	if claim.Status.AddressRef == e.Claim.Status.AddressRef {
 		return nil
 	}
 	claim.Status = *e.Claim.Status.DeepCopy()
-	if err := t.client.Status().Update(ctx, claim); err != nil {
+	if err := em.client.Status().Update(ctx, claim); err != nil {
 		return fmt.Errorf("writing the status of claim %s: %w", e.key(), err)
 	}
 	return nil

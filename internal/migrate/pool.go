@@ -22,14 +22,14 @@ import (
 // openTargetPool hands our pool over to its manager. It clears the status first: a grant that was planned on the
 // earlier state cannot be committed any more, and the manager that serves the pool lists the existing objects and
 // grants nothing new for a while (R10).
-func (m *Import) openTargetPool(ctx context.Context, target pools.Key) error {
+func (im *Import) openTargetPool(ctx context.Context, target pools.Key) error {
 	var pool v1alpha1.Pool
 	err := retry.RetryOnConflict(conflictBackoff, func() (err error) {
-		if pool, err = target.GetPool(ctx, m.Client); err != nil || !annotations.HasPaused(pool) {
+		if pool, err = target.GetPool(ctx, im.Client); err != nil || !annotations.HasPaused(pool) {
 			return err
 		}
 		*pool.PoolStatus() = v1alpha1.NetworkPoolStatus{}
-		return m.Client.Status().Update(ctx, pool)
+		return im.Client.Status().Update(ctx, pool)
 	})
 	if err != nil {
 		return fmt.Errorf("handing %s over (try again): %w", target, err)
@@ -37,17 +37,17 @@ func (m *Import) openTargetPool(ctx context.Context, target pools.Key) error {
 	if !annotations.HasPaused(pool) {
 		return nil
 	}
-	return m.setPaused(ctx, pool, false)
+	return im.setPaused(ctx, pool, false)
 }
 
 // closeTargetPool pauses our pool. As that changes its resourceVersion, a grant that was planned before cannot be
 // committed any more; grants in flight must be finished first.
-func (m *Import) closeTargetPool(ctx context.Context, pool v1alpha1.Pool) error {
-	if pool.GetAnnotations()[ImportAnnotation] != m.Source.String() {
+func (im *Import) closeTargetPool(ctx context.Context, pool v1alpha1.Pool) error {
+	if pool.GetAnnotations()[ImportAnnotation] != im.Source.String() {
 		return fmt.Errorf("%s was not made by this import", pools.KeyForPool(pool))
 	}
 	if !annotations.HasPaused(pool) {
-		if err := m.setPaused(ctx, pool, true); err != nil {
+		if err := im.setPaused(ctx, pool, true); err != nil {
 			return err
 		}
 	}
@@ -60,38 +60,38 @@ func (m *Import) closeTargetPool(ctx context.Context, pool v1alpha1.Pool) error 
 // deleteTargetPool deletes our pool, which no object names any more. It does not wait for the manager to remove its
 // finalizer: there may be no manager, and a running one can add it again only before the deletion. It refuses to delete
 // a pool that was unpaused meanwhile, which may have granted an address that this run does not know.
-func (m *Import) deleteTargetPool(ctx context.Context, target pools.Key, pool v1alpha1.Pool) error {
+func (im *Import) deleteTargetPool(ctx context.Context, target pools.Key, pool v1alpha1.Pool) error {
 	uid := pool.GetUID()
 	err := retry.RetryOnConflict(conflictBackoff, func() error {
-		pool, err := target.GetPool(ctx, m.Client)
+		pool, err := target.GetPool(ctx, im.Client)
 		if err != nil || pool.GetUID() != uid || pool.GetDeletionTimestamp() != nil {
 			return client.IgnoreNotFound(err)
 		}
 		if s := pool.PoolStatus(); !annotations.HasPaused(pool) || s.Allocator != nil && len(s.Allocator.InFlight) > 0 {
 			return errors.New("it was unpaused meanwhile")
 		}
-		return client.IgnoreNotFound(exact.DeleteWithPreconditions(ctx, m.Client, pool))
+		return client.IgnoreNotFound(exact.DeleteWithPreconditions(ctx, im.Client, pool))
 	})
 	if err != nil {
 		return fmt.Errorf("deleting %s (run the same command again): %w", target, err)
 	}
 	err = retry.RetryOnConflict(conflictBackoff, func() error {
-		pool, err := target.GetPool(ctx, m.Client)
+		pool, err := target.GetPool(ctx, im.Client)
 		if err != nil || pool.GetUID() != uid || len(pool.GetFinalizers()) == 0 {
 			return client.IgnoreNotFound(err)
 		}
 		pool.SetFinalizers(nil)
-		return client.IgnoreNotFound(m.Client.Update(ctx, pool))
+		return client.IgnoreNotFound(im.Client.Update(ctx, pool))
 	})
 	if err != nil {
 		return fmt.Errorf("deleting %s (try again): %w", target, err)
 	}
-	m.Reportf("%s deleted", target)
+	im.Reportf("%s deleted", target)
 	return nil
 }
 
 // setPaused pauses or unpauses our pool, whatever its manager writes meanwhile. It updates pool to the result.
-func (m *Import) setPaused(ctx context.Context, pool v1alpha1.Pool, paused bool) error {
+func (im *Import) setPaused(ctx context.Context, pool v1alpha1.Pool, paused bool) error {
 	mark, verb := any(nil), "unpaused"
 	if paused {
 		mark, verb = "", "paused"
@@ -102,23 +102,23 @@ func (m *Import) setPaused(ctx context.Context, pool v1alpha1.Pool, paused bool)
 	if err != nil {
 		return err
 	}
-	if err := m.Client.Patch(ctx, pool, client.RawPatch(types.MergePatchType, patch)); err != nil {
+	if err := im.Client.Patch(ctx, pool, client.RawPatch(types.MergePatchType, patch)); err != nil {
 		return fmt.Errorf("pausing or unpausing %s (try again): %w", pools.KeyForPool(pool), err)
 	}
-	m.Reportf("%s %s", pools.KeyForPool(pool), verb)
+	im.Reportf("%s %s", pools.KeyForPool(pool), verb)
 	return nil
 }
 
 // requireNoLateAddresses returns an error if an address of a side was given meanwhile. Claims that were created
 // meanwhile have none and wait.
-func (m *Import) requireNoLateAddresses(late poolUsers, s poolSide) error {
+func (im *Import) requireNoLateAddresses(late poolUsers, s poolSide) error {
 	for i := range late.addresses {
 		return fmt.Errorf("IPAddress %s of %s %s was created while the import ran; find out what created it, delete it with its claim, and run the same command again",
 			client.ObjectKeyFromObject(&late.addresses[i]), s.poolRef.Kind, s.poolRef.Name)
 	}
 	for i := range late.claims {
 		if late.claims[i].DeletionTimestamp == nil {
-			m.Reportf("claim %s came meanwhile, and waits for %s %s", client.ObjectKeyFromObject(&late.claims[i]), s.poolRef.Kind, s.poolRef.Name)
+			im.Reportf("claim %s came meanwhile, and waits for %s %s", client.ObjectKeyFromObject(&late.claims[i]), s.poolRef.Kind, s.poolRef.Name)
 		}
 	}
 	return nil
@@ -126,12 +126,12 @@ func (m *Import) requireNoLateAddresses(late poolUsers, s poolSide) error {
 
 // requireOnlyImported returns an error if a claimant names our pool that was not imported: it has no pool to go back
 // to.
-func (m *Import) requireOnlyImported(ctx context.Context, j *journal, target pools.Key, side poolSide) error {
+func (im *Import) requireOnlyImported(ctx context.Context, j *journal, target pools.Key, side poolSide) error {
 	known := map[client.ObjectKey]bool{}
 	for _, e := range j.Entries {
 		known[e.key()] = true
 	}
-	u, err := readUsersForPool(ctx, m.Client, m.Source.Namespace, side.poolRef)
+	u, err := readUsersForPool(ctx, im.Client, im.Source.Namespace, side.poolRef)
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (m *Import) requireOnlyImported(ctx context.Context, j *journal, target poo
 		}
 	}
 	blocks := &v1alpha1.IPAllocationList{}
-	if err := m.Client.List(ctx, blocks, client.InNamespace(m.Source.Namespace)); err != nil {
+	if err := im.Client.List(ctx, blocks, client.InNamespace(im.Source.Namespace)); err != nil {
 		return fmt.Errorf("listing the IPAllocations: %w", err)
 	}
 	for i := range blocks.Items {
@@ -150,7 +150,7 @@ func (m *Import) requireOnlyImported(ctx context.Context, j *journal, target poo
 		}
 	}
 	leases := &v1alpha1.IPLeaseList{}
-	if err := m.Client.List(ctx, leases, client.InNamespace(m.Source.Namespace)); err != nil {
+	if err := im.Client.List(ctx, leases, client.InNamespace(im.Source.Namespace)); err != nil {
 		return fmt.Errorf("listing the IPLeases: %w", err)
 	}
 	for i := range leases.Items {
@@ -162,9 +162,9 @@ func (m *Import) requireOnlyImported(ctx context.Context, j *journal, target poo
 }
 
 // recordReleased records the entries that have been released since the import: they are not restored.
-func (m *Import) recordReleased(ctx context.Context, j *journal) error {
+func (im *Import) recordReleased(ctx context.Context, j *journal) error {
 	for _, e := range j.Entries {
-		err := m.Client.Get(ctx, e.key(), &ipamv1.IPAddressClaim{})
+		err := im.Client.Get(ctx, e.key(), &ipamv1.IPAddressClaim{})
 		if apierrors.IsNotFound(err) {
 			j.Released = append(j.Released, e.key().String())
 		} else if err != nil {

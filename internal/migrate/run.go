@@ -48,13 +48,13 @@ type Import struct {
 // ErrProblems reports that an import is not possible: Plan.Problems lists the obstacles.
 var ErrProblems = errors.New("the import cannot run yet")
 
-func (m *Import) journalStore() journalStore {
-	return journalStore{client: m.Client, namespace: m.JournalNamespace, source: m.Source}
+func (im *Import) journalStore() journalStore {
+	return journalStore{client: im.Client, namespace: im.JournalNamespace, source: im.Source}
 }
 
 // CurrentPhase returns the phase of an import; "" where none has begun.
-func (m *Import) CurrentPhase(ctx context.Context) (phase string, err error) {
-	j, err := m.journalStore().readJournal(ctx)
+func (im *Import) CurrentPhase(ctx context.Context) (phase string, err error) {
+	j, err := im.journalStore().readJournal(ctx)
 	if j == nil {
 		return "", err
 	}
@@ -62,208 +62,208 @@ func (m *Import) CurrentPhase(ctx context.Context) (phase string, err error) {
 }
 
 // Plan returns the effect of an import that has not begun. It writes nothing.
-func (m *Import) Plan(ctx context.Context) (*Plan, error) {
-	target := m.Source.targetKey(m.TargetName)
-	in, err := gatherInput(ctx, m.Client, m.Source, target)
+func (im *Import) Plan(ctx context.Context) (*Plan, error) {
+	target := im.Source.targetKey(im.TargetName)
+	in, err := gatherInput(ctx, im.Client, im.Source, target)
 	if err != nil {
 		return nil, err
 	}
-	return newPlan(m.Source, target, in, m.WithoutCluster), nil
+	return newPlan(im.Source, target, in, im.WithoutCluster), nil
 }
 
 // Apply imports the pool, or resumes an import, for which it returns a nil Plan. It does nothing where the import has
 // ended: a user whose command was interrupted after the last write, and who repeats it, gets the report that the import
 // is done.
-func (m *Import) Apply(ctx context.Context) (*Plan, error) {
-	j, err := m.journalStore().readJournal(ctx)
+func (im *Import) Apply(ctx context.Context) (*Plan, error) {
+	j, err := im.journalStore().readJournal(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var p *Plan
 	switch {
 	case j == nil:
-		if p, err = m.Plan(ctx); err != nil {
+		if p, err = im.Plan(ctx); err != nil {
 			return nil, err
 		}
 		if len(p.Problems) > 0 {
 			return p, ErrProblems
 		}
-		j = &journal{Source: m.Source, Target: m.Source.targetKey(m.TargetName).Name, Metal3: p.metal3Object, Entries: p.entries}
-		if err := m.journalStore().createJournal(ctx, j); err != nil {
+		j = &journal{Source: im.Source, Target: im.Source.targetKey(im.TargetName).Name, Metal3: p.metal3Object, Entries: p.entries}
+		if err := im.journalStore().createJournal(ctx, j); err != nil {
 			return p, err
 		}
-		m.Reportf("journal in ConfigMap %s/%s: %d claims", m.JournalNamespace, m.journalStore().configMapName(""), len(j.Entries))
+		im.Reportf("journal in ConfigMap %s/%s: %d claims", im.JournalNamespace, im.journalStore().configMapName(""), len(j.Entries))
 	case j.Phase == phaseImported:
-		m.Reportf("the import has ended already; --forget removes the journal, and with it the way back")
+		im.Reportf("the import has ended already; --forget removes the journal, and with it the way back")
 		return nil, nil
 	case j.Phase != phaseImporting:
-		return nil, fmt.Errorf("the import of %s is being rolled back: end that with --rollback", m.Source)
+		return nil, fmt.Errorf("the import of %s is being rolled back: end that with --rollback", im.Source)
 	default:
-		m.Reportf("going on with the import of %s", m.Source)
+		im.Reportf("going on with the import of %s", im.Source)
 	}
-	return p, m.runImport(ctx, j)
+	return p, im.runImport(ctx, j)
 }
 
 // runImport does the remaining steps of an import.
-func (m *Import) runImport(ctx context.Context, j *journal) error {
-	target := m.Source.targetKey(j.Target)
-	source, err := m.checkPreconditions(ctx, j)
+func (im *Import) runImport(ctx context.Context, j *journal) error {
+	target := im.Source.targetKey(j.Target)
+	source, err := im.checkPreconditions(ctx, j)
 	if err != nil {
 		return err
 	}
-	if err := m.Source.provider().retirePool(ctx, m, j); err != nil {
+	if err := im.Source.provider().retirePool(ctx, im, j); err != nil {
 		return err
 	}
-	pool, err := m.ensurePool(ctx, target, source)
+	pool, err := im.ensurePool(ctx, target, source)
 	if err != nil {
 		return err
 	}
 	if annotations.HasPaused(pool) {
-		if err := m.holdAddresses(ctx, j, pool); err != nil {
+		if err := im.holdAddresses(ctx, j, pool); err != nil {
 			return err
 		}
 	}
-	from, to := newPoolSides(m.Source, source, target, pool)
-	if err := m.moveEntries(ctx, j, from, to); err != nil {
+	from, to := newPoolSides(im.Source, source, target, pool)
+	if err := im.moveEntries(ctx, j, from, to); err != nil {
 		return err
 	}
-	late, err := m.Source.provider().readLateUsers(ctx, m.Client, j)
+	late, err := im.Source.provider().readLateUsers(ctx, im.Client, j)
 	if err != nil {
 		return err
 	}
-	if err := m.requireNoLateAddresses(late, from); err != nil {
+	if err := im.requireNoLateAddresses(late, from); err != nil {
 		return err
 	}
-	if err := m.Source.provider().releaseWaiting(ctx, m); err != nil {
+	if err := im.Source.provider().releaseWaiting(ctx, im); err != nil {
 		return err
 	}
-	if err := m.openTargetPool(ctx, target); err != nil {
+	if err := im.openTargetPool(ctx, target); err != nil {
 		return err
 	}
-	return m.journalStore().enterPhase(ctx, j, phaseImported)
+	return im.journalStore().enterPhase(ctx, j, phaseImported)
 }
 
 // Rollback undoes an import, finished or not. It does nothing where there is no journal, as the last write of a
 // rollback deletes that.
-func (m *Import) Rollback(ctx context.Context) error {
-	j, err := m.journalStore().readJournal(ctx)
+func (im *Import) Rollback(ctx context.Context) error {
+	j, err := im.journalStore().readJournal(ctx)
 	switch {
 	case err != nil:
 		return err
 	case j == nil:
-		return m.checkNoImport(ctx)
+		return im.checkNoImport(ctx)
 	case j.Phase == phaseRolledBack:
-		return m.journalStore().deleteJournal(ctx, j)
+		return im.journalStore().deleteJournal(ctx, j)
 	}
-	source, err := m.checkPreconditions(ctx, j)
+	source, err := im.checkPreconditions(ctx, j)
 	if err != nil {
 		return err
 	}
-	target := m.Source.targetKey(j.Target)
-	pool, err := target.GetPool(ctx, m.Client)
+	target := im.Source.targetKey(j.Target)
+	pool, err := target.GetPool(ctx, im.Client)
 	exists := err == nil
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading %s: %w", target, err)
 	}
-	to, from := newPoolSides(m.Source, source, target, pool)
+	to, from := newPoolSides(im.Source, source, target, pool)
 	if exists {
-		if err := m.closeTargetPool(ctx, pool); err != nil {
+		if err := im.closeTargetPool(ctx, pool); err != nil {
 			return err
 		}
-		if err := m.holdAddresses(ctx, j, pool); err != nil {
+		if err := im.holdAddresses(ctx, j, pool); err != nil {
 			return err
 		}
 	}
-	if err := m.runRollback(ctx, j, target, from, to); err != nil {
+	if err := im.runRollback(ctx, j, target, from, to); err != nil {
 		return err
 	}
 	if exists {
-		if err := m.deleteTargetPool(ctx, target, pool); err != nil {
+		if err := im.deleteTargetPool(ctx, target, pool); err != nil {
 			return err
 		}
 	}
-	if err := m.Source.provider().restorePool(ctx, m, j); err != nil {
+	if err := im.Source.provider().restorePool(ctx, im, j); err != nil {
 		return err
 	}
-	if err := m.journalStore().enterPhase(ctx, j, phaseRolledBack); err != nil {
+	if err := im.journalStore().enterPhase(ctx, j, phaseRolledBack); err != nil {
 		return err
 	}
-	return m.journalStore().deleteJournal(ctx, j)
+	return im.journalStore().deleteJournal(ctx, j)
 }
 
 // checkNoImport returns an error unless the pool exists and no namespace has a journal of it: the import may have
 // another --journal-namespace, and the name may be mistyped.
-func (m *Import) checkNoImport(ctx context.Context) error {
-	none := fmt.Sprintf("there is no import of %s to roll back in namespace %s", m.Source, m.JournalNamespace)
-	elsewhere, err := m.journalStore().findOtherNamespace(ctx)
+func (im *Import) checkNoImport(ctx context.Context) error {
+	none := fmt.Sprintf("there is no import of %s to roll back in namespace %s", im.Source, im.JournalNamespace)
+	elsewhere, err := im.journalStore().findOtherNamespace(ctx)
 	switch {
 	case err != nil:
 		return fmt.Errorf("%s; whether another namespace has its journal is not known: %w", none, err)
 	case elsewhere != "":
 		return fmt.Errorf("%s; its journal is in namespace %s: repeat the command with --journal-namespace %s", none, elsewhere, elsewhere)
 	}
-	if _, err := m.Source.provider().readPool(ctx, m.Client, nil); err != nil {
+	if _, err := im.Source.provider().readPool(ctx, im.Client, nil); err != nil {
 		return fmt.Errorf("%s: %w", none, err)
 	}
-	m.Reportf("%s; it was rolled back already, or never began", none)
+	im.Reportf("%s; it was rolled back already, or never began", none)
 	return nil
 }
 
 // runRollback moves all entries back. It has nothing to do for those that were not imported yet.
-func (m *Import) runRollback(ctx context.Context, j *journal, target pools.Key, from, to poolSide) error {
-	if err := m.requireOnlyImported(ctx, j, target, from); err != nil {
+func (im *Import) runRollback(ctx context.Context, j *journal, target pools.Key, from, to poolSide) error {
+	if err := im.requireOnlyImported(ctx, j, target, from); err != nil {
 		return err
 	}
 	if j.Phase == phaseImported {
-		if err := m.recordReleased(ctx, j); err != nil {
+		if err := im.recordReleased(ctx, j); err != nil {
 			return err
 		}
 	}
 	if j.Phase != phaseRollingBack {
-		if err := m.journalStore().enterPhase(ctx, j, phaseRollingBack); err != nil {
+		if err := im.journalStore().enterPhase(ctx, j, phaseRollingBack); err != nil {
 			return err
 		}
 	}
-	if err := m.moveEntries(ctx, j, from, to); err != nil {
+	if err := im.moveEntries(ctx, j, from, to); err != nil {
 		return err
 	}
-	late, err := readUsersForPool(ctx, m.Client, m.Source.Namespace, from.poolRef)
+	late, err := readUsersForPool(ctx, im.Client, im.Source.Namespace, from.poolRef)
 	if err != nil {
 		return err
 	}
-	return m.requireNoLateAddresses(late, from)
+	return im.requireNoLateAddresses(late, from)
 }
 
 // DeleteJournal deletes the journal of an import that is done.
-func (m *Import) DeleteJournal(ctx context.Context) error {
-	j, err := m.journalStore().readJournal(ctx)
+func (im *Import) DeleteJournal(ctx context.Context) error {
+	j, err := im.journalStore().readJournal(ctx)
 	switch {
 	case err != nil:
 		return err
 	case j == nil:
-		return fmt.Errorf("there is no journal of %s in namespace %s", m.Source, m.JournalNamespace)
+		return fmt.Errorf("there is no journal of %s in namespace %s", im.Source, im.JournalNamespace)
 	case j.Phase != phaseImported && j.Phase != phaseRolledBack:
-		return fmt.Errorf("the import of %s has not ended: --apply or --rollback first", m.Source)
+		return fmt.Errorf("the import of %s has not ended: --apply or --rollback first", im.Source)
 	}
-	return m.journalStore().deleteJournal(ctx, j)
+	return im.journalStore().deleteJournal(ctx, j)
 }
 
 // checkPreconditions requires, before each run, that no provider serves the old pool and that the Clusters are paused.
-func (m *Import) checkPreconditions(ctx context.Context, j *journal) (*sourcePool, error) {
-	o := m.Source.provider()
-	source, err := o.readPool(ctx, m.Client, j)
+func (im *Import) checkPreconditions(ctx context.Context, j *journal) (*sourcePool, error) {
+	o := im.Source.provider()
+	source, err := o.readPool(ctx, im.Client, j)
 	if err != nil {
 		return nil, err
 	}
 	in := &planInput{pool: source}
-	if err := o.readEnvironment(ctx, m.Client, in); err != nil {
+	if err := o.readEnvironment(ctx, im.Client, in); err != nil {
 		return nil, err
 	}
 	var claims []ipamv1.IPAddressClaim
 	for _, e := range j.Entries {
 		claims = append(claims, *e.Claim)
 	}
-	if in.clusters, err = readClusters(ctx, m.Client, claims); err != nil {
+	if in.clusters, err = readClusters(ctx, im.Client, claims); err != nil {
 		return nil, err
 	}
 	maps.DeleteFunc(in.clusters, func(_ client.ObjectKey, c *clusterv1.Cluster) bool { return c == nil }) // deleted meanwhile
@@ -286,10 +286,10 @@ func newPoolSides(source Source, old *sourcePool, target pools.Key, pool v1alpha
 }
 
 // ensurePool creates our pool, paused, if it does not exist.
-func (m *Import) ensurePool(ctx context.Context, target pools.Key, source *sourcePool) (v1alpha1.Pool, error) {
-	pool, err := target.GetPool(ctx, m.Client)
+func (im *Import) ensurePool(ctx context.Context, target pools.Key, source *sourcePool) (v1alpha1.Pool, error) {
+	pool, err := target.GetPool(ctx, im.Client)
 	if err == nil {
-		if pool.GetAnnotations()[ImportAnnotation] != m.Source.String() {
+		if pool.GetAnnotations()[ImportAnnotation] != im.Source.String() {
 			return nil, fmt.Errorf("%s was not made by this import", target)
 		}
 		return pool, nil
@@ -298,19 +298,19 @@ func (m *Import) ensurePool(ctx context.Context, target pools.Key, source *sourc
 		return nil, fmt.Errorf("reading %s: %w", target, err)
 	}
 	p := &Plan{}
-	p.translatePool(m.Source, target, &planInput{pool: source})
+	p.translatePool(im.Source, target, &planInput{pool: source})
 	if err := p.firstProblem(); err != nil {
 		return nil, err
 	}
-	if err := m.Client.Create(ctx, p.targetPool); err != nil {
+	if err := im.Client.Create(ctx, p.targetPool); err != nil {
 		return nil, fmt.Errorf("creating %s: %w", target, err)
 	}
-	m.Reportf("%s created, paused", target)
+	im.Reportf("%s created, paused", target)
 	return p.targetPool, nil
 }
 
 // holdAddresses records all addresses that move in status.held of our pool, so that no claimant gets them.
-func (m *Import) holdAddresses(ctx context.Context, j *journal, pool v1alpha1.Pool) error {
+func (im *Import) holdAddresses(ctx context.Context, j *journal, pool v1alpha1.Pool) error {
 	var b netipx.IPSetBuilder
 	for _, e := range j.Entries {
 		if e.Address == nil {
@@ -327,7 +327,7 @@ func (m *Import) holdAddresses(ctx context.Context, j *journal, pool v1alpha1.Po
 	again := false
 	err = retry.RetryOnConflict(conflictBackoff, func() error { // a manager writes the status, too
 		if again {
-			if err := m.Client.Get(ctx, client.ObjectKeyFromObject(pool), pool); err != nil {
+			if err := im.Client.Get(ctx, client.ObjectKeyFromObject(pool), pool); err != nil {
 				return err
 			}
 		}
@@ -337,7 +337,7 @@ func (m *Import) holdAddresses(ctx context.Context, j *journal, pool v1alpha1.Po
 		for _, r := range set.Ranges() {
 			status.Held = append(status.Held, v1alpha1.HeldRange{First: r.From().String(), Last: r.To().String(), Reason: importHeldReason})
 		}
-		return m.Client.Status().Update(ctx, pool)
+		return im.Client.Status().Update(ctx, pool)
 	})
 	if err != nil {
 		return fmt.Errorf("holding the addresses in the status of %s (try again): %w", pools.KeyForPool(pool), err)
@@ -346,17 +346,17 @@ func (m *Import) holdAddresses(ctx context.Context, j *journal, pool v1alpha1.Po
 }
 
 // moveEntries moves every entry.
-func (m *Import) moveEntries(ctx context.Context, j *journal, from, to poolSide) error {
-	t := &entryMover{client: m.Client, from: from, to: to, recordRelease: func(ctx context.Context, key client.ObjectKey) error {
+func (im *Import) moveEntries(ctx context.Context, j *journal, from, to poolSide) error {
+	t := &entryMover{client: im.Client, from: from, to: to, recordRelease: func(ctx context.Context, key client.ObjectKey) error {
 		if slices.Contains(j.Released, key.String()) {
 			return nil
 		}
 		j.Released = append(j.Released, key.String())
-		return m.journalStore().saveJournal(ctx, j)
+		return im.journalStore().saveJournal(ctx, j)
 	}}
 	for i, e := range j.Entries {
 		err := retry.RetryOnConflict(conflictBackoff, func() error {
-			return m.Source.provider().moveEntry(ctx, t, e, slices.Contains(j.Released, e.key().String()))
+			return im.Source.provider().moveEntry(ctx, t, e, slices.Contains(j.Released, e.key().String()))
 		})
 		if err != nil {
 			return err
@@ -368,7 +368,7 @@ func (m *Import) moveEntries(ctx context.Context, j *journal, from, to poolSide)
 		case e.Address != nil:
 			result = e.Address.Spec.Address
 		}
-		m.Reportf("%d/%d claim %s: %s", i+1, len(j.Entries), e.key(), result)
+		im.Reportf("%d/%d claim %s: %s", i+1, len(j.Entries), e.key(), result)
 	}
 	return nil
 }

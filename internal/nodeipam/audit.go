@@ -27,15 +27,15 @@ const (
 type NodeAudit struct{ nodes []*podcidr.Node }
 
 // AddNode adds a Node of a list. A Node that is being deleted counts, as its Pods still run.
-func (c *NodeAudit) AddNode(n *corev1.Node) {
+func (na *NodeAudit) AddNode(n *corev1.Node) {
 	if node := nodeFromObject(n); len(node.CIDRs) > 0 {
-		c.nodes = append(c.nodes, node)
+		na.nodes = append(na.nodes, node)
 	}
 }
 
 // SharedRanges returns the ranges that several Nodes have, and how many Nodes have any of them.
-func (c *NodeAudit) SharedRanges() (shares []podcidr.SharedRange, nodes int) {
-	shares = podcidr.FindSharedRanges(c.nodes)
+func (na *NodeAudit) SharedRanges() (shares []podcidr.SharedRange, nodes int) {
+	shares = podcidr.FindSharedRanges(na.nodes)
 	among := map[string]struct{}{}
 	for _, s := range shares {
 		for _, name := range s.NodeNames {
@@ -113,7 +113,7 @@ func (au *Auditor) auditClusters(ctx context.Context) {
 }
 
 // auditNodes lists the Nodes of the cluster.
-func (s *ClusterAllocator) auditNodes(ctx context.Context) (*NodeAudit, error) {
+func (ca *ClusterAllocator) auditNodes(ctx context.Context) (*NodeAudit, error) {
 	c := &NodeAudit{}
-	return c, s.nodes.listNodes(ctx, c.AddNode)
+	return c, ca.nodes.listNodes(ctx, c.AddNode)
 }

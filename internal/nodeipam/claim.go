@@ -18,8 +18,8 @@ import (
 // RequestTakeover requests one takeover of the cluster, as if a Node waited: the caller has work that only one manager
 // should do. A manager that loses the cluster meanwhile does not take it over again for that: two managers that want
 // different things would take turns.
-func (s *ClusterAllocator) RequestTakeover() {
-	m := s.state.lock()
+func (ca *ClusterAllocator) RequestTakeover() {
+	m := ca.state.lock()
 	defer m.Unlock()
 	m.term.takeoverRequested = true
 }
@@ -50,10 +50,10 @@ const takeoverPauseFactor = 8
 // waiting Node makes another manager take over. statuses are those that differ from what this manager knows, by name.
 // They have to stay unchanged for the duration within, so that a holder that lags behind does not count as gone.
 // TakeOverIfOutdated returns after how long to call it again, 0 if there is no need to.
-func (s *ClusterAllocator) TakeOverIfOutdated(statuses map[string]StatusDifference, within time.Duration) time.Duration {
-	m := s.state.lock()
+func (ca *ClusterAllocator) TakeOverIfOutdated(statuses map[string]StatusDifference, within time.Duration) time.Duration {
+	m := ca.state.lock()
 	defer m.Unlock()
-	o, now := &m.takeovers.outdatedStatuses, s.Now()
+	o, now := &m.takeovers.outdatedStatuses, ca.Now()
 	switch {
 	case len(statuses) == 0:
 		*o = outdatedStatuses{}
@@ -157,8 +157,8 @@ func (u Usage) WithPublishedStatus(capacity, free int64, shown []metav1.Conditio
 }
 
 // IsHolder reports whether this manager is the holder, as far as it knows.
-func (s *ClusterAllocator) IsHolder() bool {
-	m := s.state.lock()
+func (ca *ClusterAllocator) IsHolder() bool {
+	m := ca.state.lock()
 	defer m.Unlock()
 	return m.term.isHolder && !m.term.needsRevalidation
 }

@@ -24,10 +24,10 @@ type finalizerProtector struct {
 }
 
 // getLive reads an object live. It returns errClosing where the object is gone, or another one has its name.
-func (h finalizerProtector) getLive(ctx context.Context, ref podcidr.Ref, into client.Object) error {
+func (fp finalizerProtector) getLive(ctx context.Context, ref podcidr.Ref, into client.Object) error {
 	ctx, cancel := context.WithTimeout(ctx, term.RequestTimeout)
 	defer cancel()
-	err := h.live.Get(ctx, client.ObjectKey{Name: ref.Name}, into)
+	err := fp.live.Get(ctx, client.ObjectKey{Name: ref.Name}, into)
 	if apierrors.IsNotFound(err) || (err == nil && into.GetUID() != ref.UID) {
 		return errClosing
 	}
@@ -35,42 +35,42 @@ func (h finalizerProtector) getLive(ctx context.Context, ref podcidr.Ref, into c
 }
 
 // addFinalizer adds the finalizer to an object that is not being deleted.
-func (h finalizerProtector) addFinalizer(ctx context.Context, ref podcidr.Ref, into client.Object) error {
-	err := h.getLive(ctx, ref, into)
+func (fp finalizerProtector) addFinalizer(ctx context.Context, ref podcidr.Ref, into client.Object) error {
+	err := fp.getLive(ctx, ref, into)
 	switch {
 	case err != nil:
 		return fmt.Errorf("reading %s before CIDRs are given from it: %w", ref, err)
 	case into.GetDeletionTimestamp() != nil:
 		return errClosing
-	case controllerutil.ContainsFinalizer(into, h.finalizer):
+	case controllerutil.ContainsFinalizer(into, fp.finalizer):
 		return nil
 	}
-	return h.patchFinalizers(ctx, ref, into, controllerutil.AddFinalizer)
+	return fp.patchFinalizers(ctx, ref, into, controllerutil.AddFinalizer)
 }
 
 // removeFinalizer removes the finalizer from an object that is being deleted.
-func (h finalizerProtector) removeFinalizer(ctx context.Context, ref podcidr.Ref, into client.Object) error {
-	err := h.getLive(ctx, ref, into)
+func (fp finalizerProtector) removeFinalizer(ctx context.Context, ref podcidr.Ref, into client.Object) error {
+	err := fp.getLive(ctx, ref, into)
 	switch {
 	case errors.Is(err, errClosing):
 		return nil
 	case err != nil:
 		return fmt.Errorf("reading %s before it goes: %w", ref, err)
-	case into.GetDeletionTimestamp() == nil || !controllerutil.ContainsFinalizer(into, h.finalizer):
+	case into.GetDeletionTimestamp() == nil || !controllerutil.ContainsFinalizer(into, fp.finalizer):
 		return nil
-	case h.isInUse != nil && h.isInUse(into):
+	case fp.isInUse != nil && fp.isInUse(into):
 		return nil
 	}
-	return h.patchFinalizers(ctx, ref, into, controllerutil.RemoveFinalizer)
+	return fp.patchFinalizers(ctx, ref, into, controllerutil.RemoveFinalizer)
 }
 
 // patchFinalizers changes the finalizers of an object as it was read; a later version conflicts.
-func (h finalizerProtector) patchFinalizers(ctx context.Context, ref podcidr.Ref, live client.Object, change func(client.Object, string) bool) error {
+func (fp finalizerProtector) patchFinalizers(ctx context.Context, ref podcidr.Ref, live client.Object, change func(client.Object, string) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, term.RequestTimeout)
 	defer cancel()
 	next := live.DeepCopyObject().(client.Object) //nolint:forcetypeassert // a copy is of the same type
-	change(next, h.finalizer)
-	err := h.client.Patch(ctx, next, client.MergeFromWithOptions(live, client.MergeFromWithOptimisticLock{}))
+	change(next, fp.finalizer)
+	err := fp.client.Patch(ctx, next, client.MergeFromWithOptions(live, client.MergeFromWithOptimisticLock{}))
 	if err != nil && (!apierrors.IsNotFound(err) || live.GetDeletionTimestamp() == nil) {
 		return fmt.Errorf("writing the finalizer of %s: %w", ref, err)
 	}

@@ -47,7 +47,7 @@ type blockRequest struct {
 }
 
 // key returns the key by which the request is retried.
-func (e blockRequest) key() string { return cmp.Or(string(e.block.UID), e.name) }
+func (r blockRequest) key() string { return cmp.Or(string(r.block.UID), r.name) }
 
 // blockPlan is the decision on all blocks.
 type blockPlan struct {
@@ -60,7 +60,7 @@ type blockPlan struct {
 }
 
 // hasRequests reports whether there is anything to do.
-func (g blockPlan) hasRequests() bool { return len(g.requests) > 0 }
+func (bp blockPlan) hasRequests() bool { return len(bp.requests) > 0 }
 
 // planBlocks decides on all blocks by what is known now. Blocks of another allocator stay as they are on record: only
 // that one knows their IPAllocations, and which Nodes use them.

@@ -64,14 +64,14 @@ func newTestBlock(name, prefix string, change ...func(*Block)) Block {
 func isDeleted(b *Block) { b.Deleting = true }
 
 // planBlocksOnce plans for Nodes and blocks, commits, and returns the requests for blocks.
-func (m *nodeState) planBlocksOnce(t *testing.T, now time.Time) []string {
+func (ns *nodeState) planBlocksOnce(t *testing.T, now time.Time) []string {
 	t.Helper()
-	m.growth.updateCanGrow(now)
-	m.planner.planGrants(now)
-	g := m.growth.planBlocks(now)
-	m.blocks.nextOpen = g.openBlocks
-	if _, p, _ := m.commits.prepareCommit(now); p != nil {
-		m.commits.recordCommitted(p, false, now)
+	ns.growth.updateCanGrow(now)
+	ns.planner.planGrants(now)
+	g := ns.growth.planBlocks(now)
+	ns.blocks.nextOpen = g.openBlocks
+	if _, p, _ := ns.commits.prepareCommit(now); p != nil {
+		ns.commits.recordCommitted(p, false, now)
 	}
 	return requestNames(g.requests)
 }

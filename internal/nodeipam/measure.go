@@ -69,4 +69,4 @@ func (me *metricsExporter) delete() {
 
 // Close ends the allocator, which must not be used afterwards. What it still sends lands no later than what a paused
 // manager sends.
-func (s *ClusterAllocator) Close() { s.metrics.delete() }
+func (ca *ClusterAllocator) Close() { ca.metrics.delete() }

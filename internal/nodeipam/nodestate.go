@@ -50,13 +50,13 @@ type nodeState struct {
 }
 
 // lock locks the state and returns it.
-func (m *nodeState) lock() *nodeState {
-	m.mu.Lock()
-	return m
+func (ns *nodeState) lock() *nodeState {
+	ns.mu.Lock()
+	return ns
 }
 
 // Unlock releases the lock of a state.
-func (m *nodeState) Unlock() { m.mu.Unlock() }
+func (ns *nodeState) Unlock() { ns.mu.Unlock() }
 
 // newNodeState returns the state of a cluster before anything was observed; grace is how long an idle block stays.
 func newNodeState(of ClusterKey, grace time.Duration) *nodeState {
@@ -87,111 +87,111 @@ func newNodeState(of ClusterKey, grace time.Duration) *nodeState {
 
 // observeNode records a Node as it was seen, and reports whether there is something to do. Evidence only grows: CIDRs
 // that are set stay, and a Node that is being deleted never stops being deleted.
-func (m *nodeState) observeNode(n *podcidr.Node, version string, now time.Time) (wake bool) {
-	if m.nodes.Has(n.UID) {
+func (ns *nodeState) observeNode(n *podcidr.Node, version string, now time.Time) (wake bool) {
+	if ns.nodes.Has(n.UID) {
 		return false
 	}
-	known := m.nodes.byUID[n.UID]
+	known := ns.nodes.byUID[n.UID]
 	if known == nil {
 		known = newNodeEntry(n, version, now)
-		known.lastSeenTakeover = m.term.takeoverCount
-		m.nodes.byUID[n.UID] = known
+		known.lastSeenTakeover = ns.term.takeoverCount
+		ns.nodes.byUID[n.UID] = known
 		if len(n.CIDRs) > 0 {
-			m.usage.invalidateUsage()
+			ns.usage.invalidateUsage()
 		}
-		return m.cidrs.classifyNode(known, true)
+		return ns.cidrs.classifyNode(known, true)
 	}
 	if !term.IsNewerVersion(version, known.resourceVersion) {
-		known.lastSeenTakeover = m.term.takeoverCount
+		known.lastSeenTakeover = ns.term.takeoverCount
 		return false
 	}
 	old := known.Node
 	if len(old.CIDRs) > 0 && len(n.CIDRs) == 0 {
-		m.term.needsRevalidation = true
+		ns.term.needsRevalidation = true
 		return true
 	}
 	if old.ClusterCIDRName != n.ClusterCIDRName || !slices.Equal(old.CIDRs, n.CIDRs) {
-		m.usage.invalidateUsage()
+		ns.usage.invalidateUsage()
 	}
-	known.Node, known.resourceVersion, known.lastSeenTakeover = n, version, m.term.takeoverCount
-	return m.cidrs.classifyNode(known, old.Deleting != n.Deleting || old.LabelsTimeout != n.LabelsTimeout || !maps.Equal(old.Labels, n.Labels))
+	known.Node, known.resourceVersion, known.lastSeenTakeover = n, version, ns.term.takeoverCount
+	return ns.cidrs.classifyNode(known, old.Deleting != n.Deleting || old.LabelsTimeout != n.LabelsTimeout || !maps.Equal(old.Labels, n.Labels))
 }
 
 // forgetNode records the proof that the UID of a Node is gone. Its CIDRs are free from now on, and never earlier: a
 // Node that is being deleted keeps its CIDRs, and its Pods run, as long as any finalizer keeps it (R17).
-func (m *nodeState) forgetNode(uid types.UID, now time.Time) (wake bool) {
-	n := m.nodes.byUID[uid]
+func (ns *nodeState) forgetNode(uid types.UID, now time.Time) (wake bool) {
+	n := ns.nodes.byUID[uid]
 	hadCIDRs := n != nil && len(n.CIDRs) > 0
-	m.nodes.forgetNode(uid)
-	m.events.forgetNode(uid)
-	m.waiting.removeWaiting(uid)
+	ns.nodes.forgetNode(uid)
+	ns.events.forgetNode(uid)
+	ns.waiting.removeWaiting(uid)
 	if hadCIDRs {
-		m.usage.invalidateUsage()
+		ns.usage.invalidateUsage()
 	}
-	wake = m.cidrs.releaseNode(uid, now) || hadCIDRs
+	wake = ns.cidrs.releaseNode(uid, now) || hadCIDRs
 	if wake {
-		m.waiting.requeueRefused()
+		ns.waiting.requeueRefused()
 	}
 	return wake
 }
 
 // setRangeObjects sets the objects that CIDRs are granted from.
-func (m *nodeState) setRangeObjects(objects []RangeObject) {
-	changed, gone, needsCheck := m.ranges.setObjects(objects)
-	m.protection.needsCheck = m.protection.needsCheck || needsCheck
+func (ns *nodeState) setRangeObjects(objects []RangeObject) {
+	changed, gone, needsCheck := ns.ranges.setObjects(objects)
+	ns.protection.needsCheck = ns.protection.needsCheck || needsCheck
 	if changed || gone {
-		m.usage.invalidateUsage()
+		ns.usage.invalidateUsage()
 	}
-	m.blocks.updateRangeBlocks()
+	ns.blocks.updateRangeBlocks()
 	if gone {
-		m.cidrs.rebuildAllocations() // the allocations track the ranges that exist
+		ns.cidrs.rebuildAllocations() // the allocations track the ranges that exist
 	}
 	if changed || gone {
-		m.waiting.requeueRefused()
+		ns.waiting.requeueRefused()
 	}
 }
 
 // setServiceCIDRs sets the CIDRs of Services, which are not granted to Nodes. The family of the first of them is that
 // of the first CIDR of a Node.
-func (m *nodeState) setServiceCIDRs(services []netip.Prefix) {
-	if !m.ranges.setServiceCIDRs(services) {
+func (ns *nodeState) setServiceCIDRs(services []netip.Prefix) {
+	if !ns.ranges.setServiceCIDRs(services) {
 		return
 	}
-	m.cidrs.rebuildAllocations()
-	m.waiting.requeueRefused()
+	ns.cidrs.rebuildAllocations()
+	ns.waiting.requeueRefused()
 }
 
 // applyTakeover applies the result of a takeover: the state that is held from now on, and all Nodes, from a list that
 // began after the write. Nodes that were seen since the takeover began count as well.
-func (m *nodeState) applyTakeover(s fence.State, listed map[types.UID]*nodeEntry, now time.Time) {
-	for _, uid := range m.nodes.applyList(listed, m.term.takeoverCount) {
-		m.events.forgetNode(uid)
+func (ns *nodeState) applyTakeover(s fence.State, listed map[types.UID]*nodeEntry, now time.Time) {
+	for _, uid := range ns.nodes.applyList(listed, ns.term.takeoverCount) {
+		ns.events.forgetNode(uid)
 	}
-	m.waiting.requeueAll()
-	m.grants.inheritGrants(s.InFlight, now)
-	for uid := range m.grants.byNode {
-		delete(m.waiting.pending, uid)
+	ns.waiting.requeueAll()
+	ns.grants.inheritGrants(s.InFlight, now)
+	for uid := range ns.grants.byNode {
+		delete(ns.waiting.pending, uid)
 	}
-	m.usage.invalidateUsage()
-	m.events.addDeferredEvents()
-	m.cidrs.rebuildAllocations()
-	m.term.beginTerm()
-	m.adoption.beginTerm(s.AdoptingSince, now)
-	m.record.beginTerm(now)
-	m.blocks.beginTerm()
-	m.blocks.setOpenRanges(s.OpenRanges)
-	m.protection.needsCheck = true
-	m.commits.settleAt, m.takeovers.workSince = time.Time{}, time.Time{}
+	ns.usage.invalidateUsage()
+	ns.events.addDeferredEvents()
+	ns.cidrs.rebuildAllocations()
+	ns.term.beginTerm()
+	ns.adoption.beginTerm(s.AdoptingSince, now)
+	ns.record.beginTerm(now)
+	ns.blocks.beginTerm()
+	ns.blocks.setOpenRanges(s.OpenRanges)
+	ns.protection.needsCheck = true
+	ns.commits.settleAt, ns.takeovers.workSince = time.Time{}, time.Time{}
 }
 
 // recordTermLost records that another manager holds the cluster: what was planned is void, and what is on record is for
 // the other manager to finish, unless it leaves it unfinished.
-func (m *nodeState) recordTermLost(now time.Time, jitter func(time.Duration) time.Duration) {
-	m.term.endTerm()
-	m.takeovers.workSince = time.Time{}
-	m.blocks.setOpenRanges(nil)
-	for uid := range m.grants.byNode {
-		m.cidrs.dropGrant(uid)
+func (ns *nodeState) recordTermLost(now time.Time, jitter func(time.Duration) time.Duration) {
+	ns.term.endTerm()
+	ns.takeovers.workSince = time.Time{}
+	ns.blocks.setOpenRanges(nil)
+	for uid := range ns.grants.byNode {
+		ns.cidrs.dropGrant(uid)
 	}
-	m.term.Next(now, 0, jitter)
+	ns.term.Next(now, 0, jitter)
 }

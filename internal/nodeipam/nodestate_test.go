@@ -51,14 +51,14 @@ func newTestNode(name string, cidrs ...string) *podcidr.Node {
 }
 
 // grantAll plans, commits, and returns what each Node was granted.
-func (m *nodeState) grantAll(t *testing.T) map[string]string {
+func (ns *nodeState) grantAll(t *testing.T) map[string]string {
 	t.Helper()
-	m.planner.planGrants(noon)
-	if _, p, _ := m.commits.prepareCommit(noon); p != nil {
-		m.commits.recordCommitted(p, false, noon)
+	ns.planner.planGrants(noon)
+	if _, p, _ := ns.commits.prepareCommit(noon); p != nil {
+		ns.commits.recordCommitted(p, false, noon)
 	}
 	out := map[string]string{}
-	for _, g := range m.grants.byNode {
+	for _, g := range ns.grants.byNode {
 		out[g.Node.Name] = g.CIDRs[0].String()
 	}
 	return out

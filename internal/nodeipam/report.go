@@ -86,15 +86,15 @@ type shortage struct{ reason, message string }
 
 // BuildReport returns what is known, and reports whether this manager is the one that publishes it: it is the holder,
 // or the leader, or no manager can be the holder.
-func (s *ClusterAllocator) BuildReport() (Report, bool) {
-	m := s.state.lock()
+func (ca *ClusterAllocator) BuildReport() (Report, bool) {
+	m := ca.state.lock()
 	defer m.Unlock()
 	var damaged *fence.DamagedError
 	found := m.reports.buildReport()
 	if !m.nodes.unread {
-		s.metrics.export(found)
+		ca.metrics.export(found)
 	}
-	return found, m.term.isHolder || s.Elected || m.nodes.readErr != nil || errors.As(m.record.commitErr, &damaged)
+	return found, m.term.isHolder || ca.Elected || m.nodes.readErr != nil || errors.As(m.record.commitErr, &damaged)
 }
 
 // buildReport returns what is known, and adds the events on Nodes whose CIDRs are in no range. It costs O(Nodes + free

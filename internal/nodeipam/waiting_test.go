@@ -21,23 +21,23 @@ import (
 // These tests check that no Node waits forever for CIDRs that it can have, whatever happens to others.
 
 // reconcileAt does one reconcile of a holder: plan, commit, write. write returns the result of a write.
-func (m *nodeState) reconcileAt(now time.Time, write func(g *nodeGrant) error) {
-	m.planner.planGrants(now)
-	if _, p, _ := m.commits.prepareCommit(now); p != nil {
-		m.commits.recordCommitted(p, false, noon)
+func (ns *nodeState) reconcileAt(now time.Time, write func(g *nodeGrant) error) {
+	ns.planner.planGrants(now)
+	if _, p, _ := ns.commits.prepareCommit(now); p != nil {
+		ns.commits.recordCommitted(p, false, noon)
 	}
-	due, _ := m.writes.collectDueGrants(now)
+	due, _ := ns.writes.collectDueGrants(now)
 	for _, g := range due {
-		m.writes.beginWrite(g)
+		ns.writes.beginWrite(g)
 	}
 	for _, g := range due {
 		err := write(g)
 		if err == nil {
 			n := *g.Node
 			n.CIDRs = g.CIDRs
-			m.observeNode(&n, fmt.Sprint(now.UnixNano()), now)
+			ns.observeNode(&n, fmt.Sprint(now.UnixNano()), now)
 		}
-		m.writes.recordWrite(g, err, now)
+		ns.writes.recordWrite(g, err, now)
 	}
 }
 

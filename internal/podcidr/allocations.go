@@ -52,18 +52,18 @@ func NewAllocations(excluded []netip.Prefix) *Allocations {
 }
 
 // TrackRanges starts to track the free space of ranges. Nothing is found free in a range that is not tracked.
-func (b *Allocations) TrackRanges(ranges ...*Range) {
+func (as *Allocations) TrackRanges(ranges ...*Range) {
 	for _, r := range ranges {
 		for f, cidrs := range r.allocatable {
 			for _, p := range cidrs {
-				b.ledgers[f].WatchPrefix(p)
+				as.ledgers[f].WatchPrefix(p)
 			}
 		}
 	}
 }
 
-func (b *Allocations) addFact(p netip.Prefix, source ledger.Source, uid types.UID, name string) {
-	b.ledgers[FamilyForPrefix(p)].AddFact(ledger.Fact{
+func (as *Allocations) addFact(p netip.Prefix, source ledger.Source, uid types.UID, name string) {
+	as.ledgers[FamilyForPrefix(p)].AddFact(ledger.Fact{
 		Key: ledger.Key{Source: source, UID: uid}, Owner: ledger.Owner{Name: name, UID: uid}, Range: netipx.RangeOfPrefix(p.Masked()),
 	})
 }
@@ -71,66 +71,66 @@ func (b *Allocations) addFact(p netip.Prefix, source ledger.Source, uid types.UI
 // RecordNode records the CIDRs of a Node. Its podCIDRs never change once they are set, so a grant to it can no longer
 // land; a Node without CIDRs withdraws nothing, as it may be an old observation. RecordNode returns the conflicts with
 // other Nodes, when the CIDRs are new.
-func (b *Allocations) RecordNode(n *Node) (clashes []Conflict) {
-	if !slices.ContainsFunc(n.CIDRs, func(p netip.Prefix) bool { return !b.hasNodeCIDR(n.UID, p) }) {
+func (as *Allocations) RecordNode(n *Node) (clashes []Conflict) {
+	if !slices.ContainsFunc(n.CIDRs, func(p netip.Prefix) bool { return !as.hasNodeCIDR(n.UID, p) }) {
 		return nil
 	}
-	for _, l := range b.ledgers {
+	for _, l := range as.ledgers {
 		l.RemoveFact(ledger.Key{Source: ledger.SourceGrant, UID: n.UID})
 	}
 	for _, p := range n.CIDRs {
-		for _, h := range b.ledgers[FamilyForPrefix(p)].OverlappingFacts(netipx.RangeOfPrefix(p.Masked())) {
+		for _, h := range as.ledgers[FamilyForPrefix(p)].OverlappingFacts(netipx.RangeOfPrefix(p.Masked())) {
 			if h.Source.IsInUse() && h.Owner.UID != n.UID {
 				cidr, _ := h.Range.Prefix()
 				clashes = append(clashes, Conflict{NodeName: n.Name, OtherNodeName: h.Owner.Name, OtherNodeUID: h.Owner.UID, OtherCIDR: cidr})
 			}
 		}
-		b.addFact(p, ledger.SourceObject, n.UID, n.Name)
+		as.addFact(p, ledger.SourceObject, n.UID, n.Name)
 	}
 	return clashes
 }
 
 // hasNodeCIDR reports whether a Node was seen with a CIDR.
-func (b *Allocations) hasNodeCIDR(uid types.UID, p netip.Prefix) bool {
-	f, ok := b.ledgers[FamilyForPrefix(p)].FindFact(ledger.Key{Source: ledger.SourceObject, UID: uid})
+func (as *Allocations) hasNodeCIDR(uid types.UID, p netip.Prefix) bool {
+	f, ok := as.ledgers[FamilyForPrefix(p)].FindFact(ledger.Key{Source: ledger.SourceObject, UID: uid})
 	return ok && f.Range == netipx.RangeOfPrefix(p.Masked())
 }
 
 // RecordGrant records a grant that is committed, or is about to be.
-func (b *Allocations) RecordGrant(n *Node, cidrs []netip.Prefix) {
+func (as *Allocations) RecordGrant(n *Node, cidrs []netip.Prefix) {
 	for _, p := range cidrs {
-		b.addFact(p, ledger.SourceGrant, n.UID, n.Name)
+		as.addFact(p, ledger.SourceGrant, n.UID, n.Name)
 	}
 }
 
 // WithdrawGrant removes a grant that is not committed. The CIDRs that its Node was seen with stay.
-func (b *Allocations) WithdrawGrant(uid types.UID) {
-	for _, l := range b.ledgers {
+func (as *Allocations) WithdrawGrant(uid types.UID) {
+	for _, l := range as.ledgers {
 		l.RemoveFact(ledger.Key{Source: ledger.SourceGrant, UID: uid})
 	}
 }
 
 // IsExclusive reports whether none of the CIDRs overlaps what another Node has or is granted, or what is excluded.
-func (b *Allocations) IsExclusive(uid types.UID, cidrs []netip.Prefix) bool {
+func (as *Allocations) IsExclusive(uid types.UID, cidrs []netip.Prefix) bool {
 	return !slices.ContainsFunc(cidrs, func(p netip.Prefix) bool {
-		return b.ledgers[FamilyForPrefix(p)].FindOverlappingFact(netipx.RangeOfPrefix(p.Masked()), func(f *ledger.Fact) bool {
+		return as.ledgers[FamilyForPrefix(p)].FindOverlappingFact(netipx.RangeOfPrefix(p.Masked()), func(f *ledger.Fact) bool {
 			return f.Source != ledger.SourceCooling && f.Owner.UID != uid
 		}) != nil
 	})
 }
 
 // IsUsedByOther reports whether a Node of another UID was seen with some of the CIDRs.
-func (b *Allocations) IsUsedByOther(uid types.UID, cidrs []netip.Prefix) bool {
+func (as *Allocations) IsUsedByOther(uid types.UID, cidrs []netip.Prefix) bool {
 	return slices.ContainsFunc(cidrs, func(p netip.Prefix) bool {
-		return b.ledgers[FamilyForPrefix(p)].FindOverlappingFact(netipx.RangeOfPrefix(p.Masked()), func(f *ledger.Fact) bool {
+		return as.ledgers[FamilyForPrefix(p)].FindOverlappingFact(netipx.RangeOfPrefix(p.Masked()), func(f *ledger.Fact) bool {
 			return f.Source == ledger.SourceObject && f.Owner.UID != uid
 		}) != nil
 	})
 }
 
 // CountUsers returns how many Nodes have some of a CIDR, or are granted some.
-func (b *Allocations) CountUsers(p netip.Prefix) (n int64) {
-	for _, f := range b.ledgers[FamilyForPrefix(p)].OverlappingFacts(netipx.RangeOfPrefix(p.Masked())) {
+func (as *Allocations) CountUsers(p netip.Prefix) (n int64) {
+	for _, f := range as.ledgers[FamilyForPrefix(p)].OverlappingFacts(netipx.RangeOfPrefix(p.Masked())) {
 		if f.Source == ledger.SourceObject || f.Source == ledger.SourceGrant {
 			n++
 		}
@@ -140,8 +140,8 @@ func (b *Allocations) CountUsers(p netip.Prefix) (n int64) {
 
 // OverlappingExclusion reports whether some of a CIDR is excluded, and returns the first excluded CIDR that overlaps
 // it.
-func (b *Allocations) OverlappingExclusion(p netip.Prefix) (netip.Prefix, bool) {
-	for _, f := range b.ledgers[FamilyForPrefix(p)].OverlappingFacts(netipx.RangeOfPrefix(p.Masked())) {
+func (as *Allocations) OverlappingExclusion(p netip.Prefix) (netip.Prefix, bool) {
+	for _, f := range as.ledgers[FamilyForPrefix(p)].OverlappingFacts(netipx.RangeOfPrefix(p.Masked())) {
 		if cidr, ok := f.Range.Prefix(); ok && f.Source == ledger.SourceHeld {
 			return cidr, true
 		}
@@ -150,8 +150,8 @@ func (b *Allocations) OverlappingExclusion(p netip.Prefix) (netip.Prefix, bool) 
 }
 
 // ReleaseNode records the proof that a Node's UID is gone. Its CIDRs cool down for coolingPeriod.
-func (b *Allocations) ReleaseNode(uid types.UID, now time.Time) {
-	for _, l := range b.ledgers {
+func (as *Allocations) ReleaseNode(uid types.UID, now time.Time) {
+	for _, l := range as.ledgers {
 		for _, source := range []ledger.Source{ledger.SourceObject, ledger.SourceGrant} {
 			fact, removed := l.RemoveFact(ledger.Key{Source: source, UID: uid})
 			p, ok := fact.Range.Prefix()
@@ -160,7 +160,7 @@ func (b *Allocations) ReleaseNode(uid types.UID, now time.Time) {
 			}
 			key := ledger.Key{Source: ledger.SourceCooling, UID: uid}
 			l.AddFact(ledger.Fact{Key: key, Range: fact.Range})
-			b.cooling = append(b.cooling, coolingCIDR{cidr: p, ledgerKey: key, until: now.Add(coolingPeriod)})
+			as.cooling = append(as.cooling, coolingCIDR{cidr: p, ledgerKey: key, until: now.Add(coolingPeriod)})
 		}
 	}
 }
@@ -168,72 +168,72 @@ func (b *Allocations) ReleaseNode(uid types.UID, now time.Time) {
 // AllocateForNode takes a CIDR of each family of a range for a Node, as a grant, or nothing: in the first CIDR of the
 // range that has room, from the smallest free block that holds one. Cooling CIDRs are taken only where nothing else is
 // left, those that have been cooling longest first. It costs O(log n) in Nodes.
-func (b *Allocations) AllocateForNode(r *Range, n *Node, now time.Time) ([]netip.Prefix, bool) {
-	for len(b.cooling) > 0 && !b.cooling[0].until.After(now) {
-		b.endCooling(0)
+func (as *Allocations) AllocateForNode(r *Range, n *Node, now time.Time) ([]netip.Prefix, bool) {
+	for len(as.cooling) > 0 && !as.cooling[0].until.After(now) {
+		as.endCooling(0)
 	}
 	var out []netip.Prefix
 	for _, f := range r.Families() {
-		p, ok := b.findFreeCIDR(r, f)
+		p, ok := as.findFreeCIDR(r, f)
 		if !ok {
 			return nil, false
 		}
 		out = append(out, p)
 	}
-	b.RecordGrant(n, out)
+	as.RecordGrant(n, out)
 	return out, true
 }
 
 // findFreeCIDR returns the CIDR of a family that AllocateForNode takes.
-func (b *Allocations) findFreeCIDR(r *Range, f Family) (netip.Prefix, bool) {
+func (as *Allocations) findFreeCIDR(r *Range, f Family) (netip.Prefix, bool) {
 	for {
 		for _, p := range r.allocatable[f] {
-			if found, ok := b.ledgers[f].FindFreePrefix(p, r.nodePrefixLengths[f]); ok {
+			if found, ok := as.ledgers[f].FindFreePrefix(p, r.nodePrefixLengths[f]); ok {
 				return found, true
 			}
 		}
-		i := slices.IndexFunc(b.cooling, func(x coolingCIDR) bool { return slices.ContainsFunc(r.allocatable[f], x.cidr.Overlaps) })
+		i := slices.IndexFunc(as.cooling, func(x coolingCIDR) bool { return slices.ContainsFunc(r.allocatable[f], x.cidr.Overlaps) })
 		if i < 0 {
 			return netip.Prefix{}, false
 		}
-		b.endCooling(i)
+		as.endCooling(i)
 	}
 }
 
 // endCooling ends the cooling of a CIDR.
-func (b *Allocations) endCooling(i int) {
-	b.ledgers[FamilyForPrefix(b.cooling[i].cidr)].RemoveFact(b.cooling[i].ledgerKey)
-	b.cooling = slices.Delete(b.cooling, i, i+1)
+func (as *Allocations) endCooling(i int) {
+	as.ledgers[FamilyForPrefix(as.cooling[i].cidr)].RemoveFact(as.cooling[i].ledgerKey)
+	as.cooling = slices.Delete(as.cooling, i, i+1)
 }
 
 // CountFree returns for how many more Nodes a range has room: the minimum over its families, at most math.MaxInt64.
 // Cooling CIDRs count as far as they hold whole CIDRs of a Node. It costs O(free blocks).
-func (b *Allocations) CountFree(r *Range) int64 {
+func (as *Allocations) CountFree(r *Range) int64 {
 	least := int64(math.MaxInt64)
 	for _, f := range r.Families() {
-		least = min(least, b.CountFreeInFamily(r, f))
+		least = min(least, as.CountFreeInFamily(r, f))
 	}
 	return least
 }
 
 // CountFreeInFamily returns for how many more Nodes one family of a range has room. Cooling CIDRs that are smaller than
 // a Node's CIDR count where nothing else takes any of a whole one.
-func (b *Allocations) CountFreeInFamily(r *Range, f Family) (room int64) {
+func (as *Allocations) CountFreeInFamily(r *Range, f Family) (room int64) {
 	pieces := map[netip.Prefix]bool{}
 	for _, p := range r.allocatable[f] {
-		room = addSaturating(room, b.ledgers[f].FreePrefixCount(p, r.nodePrefixLengths[f]).Int64())
-		for _, x := range b.cooling {
+		room = addSaturating(room, as.ledgers[f].FreePrefixCount(p, r.nodePrefixLengths[f]).Int64())
+		for _, x := range as.cooling {
 			switch {
 			case !x.cidr.Overlaps(p):
 			case x.cidr.Bits() > r.nodePrefixLengths[f]:
 				pieces[netip.PrefixFrom(x.cidr.Addr(), r.nodePrefixLengths[f]).Masked()] = true
-			case b.isUnused(f, x):
+			case as.isUnused(f, x):
 				room = addSaturating(room, int64(1)<<min(r.nodePrefixLengths[f]-max(x.cidr.Bits(), p.Bits()), 62))
 			}
 		}
 	}
 	for whole := range pieces {
-		if b.isOnlyCooling(f, whole) {
+		if as.isOnlyCooling(f, whole) {
 			room = addSaturating(room, 1)
 		}
 	}
@@ -241,11 +241,11 @@ func (b *Allocations) CountFreeInFamily(r *Range, f Family) (room int64) {
 }
 
 // isUnused reports whether no Node has any of a cooling CIDR.
-func (b *Allocations) isUnused(f Family, x coolingCIDR) bool {
-	return len(b.ledgers[f].OverlappingFacts(netipx.RangeOfPrefix(x.cidr))) == 1
+func (as *Allocations) isUnused(f Family, x coolingCIDR) bool {
+	return len(as.ledgers[f].OverlappingFacts(netipx.RangeOfPrefix(x.cidr))) == 1
 }
 
 // isOnlyCooling reports whether nothing of a CIDR is taken but by cooling.
-func (b *Allocations) isOnlyCooling(f Family, p netip.Prefix) bool {
-	return !slices.ContainsFunc(b.ledgers[f].OverlappingFacts(netipx.RangeOfPrefix(p)), func(h *ledger.Fact) bool { return h.Source != ledger.SourceCooling })
+func (as *Allocations) isOnlyCooling(f Family, p netip.Prefix) bool {
+	return !slices.ContainsFunc(as.ledgers[f].OverlappingFacts(netipx.RangeOfPrefix(p)), func(h *ledger.Fact) bool { return h.Source != ledger.SourceCooling })
 }

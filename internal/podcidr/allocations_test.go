@@ -52,9 +52,9 @@ func TestRemainderOfOneFamilyIsGranted(t *testing.T) {
 	take(t, b, newTestRange(t, "six", withCIDRs(10, "fd12:3456:789a:1::/64")), "e", "fd12:3456:789a:1::1000/118")
 }
 
-func (b *Allocations) roomOf(r *Range) int64 {
-	b.TrackRanges(r)
-	return b.CountFree(r)
+func (as *Allocations) roomOf(r *Range) int64 {
+	as.TrackRanges(r)
+	return as.CountFree(r)
 }
 
 // TestOneCIDRInSeveralRanges checks K15: with one CIDR in several ranges, cut into several sizes, no two Nodes get

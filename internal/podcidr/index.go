@@ -39,31 +39,31 @@ func NewRangeIndex(ranges []*Range) *RangeIndex {
 
 // OverlappingRanges returns the ranges that have addresses of some of the CIDRs, each once. It costs the size of the
 // result, plus one lookup for each prefix length that occurs in ranges.
-func (x *RangeIndex) OverlappingRanges(cidrs []netip.Prefix) []*Range {
+func (ri *RangeIndex) OverlappingRanges(cidrs []netip.Prefix) []*Range {
 	var found []int
 	for _, p := range cidrs {
 		p = p.Masked()
 		f := FamilyForPrefix(p)
-		for _, bits := range x.prefixLengths[f] {
+		for _, bits := range ri.prefixLengths[f] {
 			if bits <= p.Bits() {
-				found = append(found, x.rangesByCIDR[f][netip.PrefixFrom(p.Addr(), bits).Masked()]...)
+				found = append(found, ri.rangesByCIDR[f][netip.PrefixFrom(p.Addr(), bits).Masked()]...)
 			}
 		}
-		inside := x.sortedCIDRs[f]
+		inside := ri.sortedCIDRs[f]
 		from := sort.Search(len(inside), func(i int) bool { return inside[i].Addr().Compare(p.Addr()) >= 0 })
 		for _, q := range inside[from:] {
 			if !p.Contains(q.Addr()) {
 				break
 			}
 			if q.Bits() > p.Bits() {
-				found = append(found, x.rangesByCIDR[f][q]...)
+				found = append(found, ri.rangesByCIDR[f][q]...)
 			}
 		}
 	}
 	slices.Sort(found)
 	var out []*Range
 	for _, i := range slices.Compact(found) {
-		out = append(out, x.ranges[i])
+		out = append(out, ri.ranges[i])
 	}
 	return out
 }

@@ -24,10 +24,10 @@ type TakeoverBackoff struct {
 
 // Next records that another manager has taken the object over, and sets Backoff and NotBefore. took is how long the
 // last takeover took; jitter returns a random part of the duration that is passed to it.
-func (c *TakeoverBackoff) Next(now time.Time, took time.Duration, jitter func(time.Duration) time.Duration) {
-	c.Backoff = min(max(2*c.Backoff, took, minBackoff), maxBackoff)
-	c.NotBefore = now.Add(c.Backoff + jitter(2*c.Backoff))
+func (tb *TakeoverBackoff) Next(now time.Time, took time.Duration, jitter func(time.Duration) time.Duration) {
+	tb.Backoff = min(max(2*tb.Backoff, took, minBackoff), maxBackoff)
+	tb.NotBefore = now.Add(tb.Backoff + jitter(2*tb.Backoff))
 }
 
 // Reset records that a commit has landed.
-func (c *TakeoverBackoff) Reset() { c.Backoff = 0 }
+func (tb *TakeoverBackoff) Reset() { tb.Backoff = 0 }

@@ -20,25 +20,25 @@ type Tombstones struct {
 }
 
 // Add records the proof that a UID is gone.
-func (e *Tombstones) Add(uid types.UID) {
-	if e.current == nil {
-		e.current = map[types.UID]struct{}{}
+func (ts *Tombstones) Add(uid types.UID) {
+	if ts.current == nil {
+		ts.current = map[types.UID]struct{}{}
 	}
-	e.current[uid] = struct{}{}
+	ts.current[uid] = struct{}{}
 }
 
 // Has reports whether a UID is proven gone.
-func (e *Tombstones) Has(uid types.UID) bool {
-	_, now := e.current[uid]
-	_, before := e.previous[uid]
+func (ts *Tombstones) Has(uid types.UID) bool {
+	_, now := ts.current[uid]
+	_, before := ts.previous[uid]
 	return now || before
 }
 
 // Rotate drops the UIDs that nothing can contradict any more, as every request of ours that was under way has ended
 // since.
-func (e *Tombstones) Rotate(now time.Time) {
-	if ElapsedTime(e.rotatedAt, now) > 2*RequestTimeout {
-		e.current, e.previous, e.rotatedAt = nil, e.current, now
+func (ts *Tombstones) Rotate(now time.Time) {
+	if ElapsedTime(ts.rotatedAt, now) > 2*RequestTimeout {
+		ts.current, ts.previous, ts.rotatedAt = nil, ts.current, now
 	}
 }
 

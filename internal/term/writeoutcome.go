@@ -42,15 +42,15 @@ type ReadBack struct {
 }
 
 // Outcome returns the outcome of the write.
-func (s ReadBack) Outcome() WriteOutcome {
+func (rb ReadBack) Outcome() WriteOutcome {
 	switch {
-	case !s.SameObject:
+	case !rb.SameObject:
 		return TermLost
-	case s.SameVersion:
+	case rb.SameVersion:
 		return WritePending
-	case s.Written:
+	case rb.Written:
 		return WriteApplied
-	case s.Unchanged:
+	case rb.Unchanged:
 		return WriteConflicted
 	}
 	return TermLost

@@ -41,69 +41,69 @@ func New[K comparable](size int) *Workers[K] {
 }
 
 // Submit runs a job of an owner as soon as a slot is free. It returns at once.
-func (c *Workers[K]) Submit(of K, do func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	o := c.owners[of]
+func (w *Workers[K]) Submit(of K, do func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	o := w.owners[of]
 	if o == nil {
 		o = &ownerQueue{}
-		c.owners[of] = o
+		w.owners[of] = o
 	}
-	if c.running >= c.maxRunning && o.running > 0 {
+	if w.running >= w.maxRunning && o.running > 0 {
 		o.waiting = append(o.waiting, do)
 		if o.listElement == nil {
-			o.listElement = c.waitingOwners.PushBack(of)
+			o.listElement = w.waitingOwners.PushBack(of)
 		}
 		return
 	}
-	c.markRunning(o)
-	go c.runJobs(of, do)
+	w.markRunning(o)
+	go w.runJobs(of, do)
 }
 
-func (c *Workers[K]) markRunning(o *ownerQueue) {
-	c.running++
+func (w *Workers[K]) markRunning(o *ownerQueue) {
+	w.running++
 	o.running++
 }
 
-func (c *Workers[K]) runJobs(of K, do func()) {
+func (w *Workers[K]) runJobs(of K, do func()) {
 	for more := true; more; {
 		do()
-		of, do, more = c.finishJob(of)
+		of, do, more = w.finishJob(of)
 	}
 }
 
 // finishJob ends a job of an owner and returns the one that takes its slot, if any: the oldest of the same owner if
 // that has no other running job, else the oldest of the owner whose turn it is, unless the slot is an owner's own.
-func (c *Workers[K]) finishJob(done K) (of K, do func(), more bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.running--
-	o := c.owners[done]
+func (w *Workers[K]) finishJob(done K) (of K, do func(), more bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.running--
+	o := w.owners[done]
 	o.running--
 	switch {
 	case o.running == 0 && o.listElement != nil:
-		return done, c.popWaiting(done, o), true
+		return done, w.popWaiting(done, o), true
 	case o.running == 0:
-		delete(c.owners, done)
+		delete(w.owners, done)
 	}
-	if c.running >= c.maxRunning || c.waitingOwners.Len() == 0 {
+	if w.running >= w.maxRunning || w.waitingOwners.Len() == 0 {
 		return of, nil, false
 	}
-	of = c.waitingOwners.Front().Value.(K)
-	return of, c.popWaiting(of, c.owners[of]), true
+	of = w.waitingOwners.Front().Value.(K)
+	return of, w.popWaiting(of, w.owners[of]), true
 }
 
 // popWaiting removes the oldest job of a waiting owner and marks it as running. The other owners have their turn
 // before its next one.
-func (c *Workers[K]) popWaiting(of K, o *ownerQueue) func() {
+func (w *Workers[K]) popWaiting(of K, o *ownerQueue) func() {
 	do := o.waiting[0]
 	o.waiting[0] = nil
 	o.waiting = o.waiting[1:]
-	c.waitingOwners.Remove(o.listElement)
+	w.waitingOwners.Remove(o.listElement)
 	o.listElement = nil
 	if len(o.waiting) > 0 {
-		o.listElement = c.waitingOwners.PushBack(of)
+		o.listElement = w.waitingOwners.PushBack(of)
 	}
-	c.markRunning(o)
+	w.markRunning(o)
 	return do
 }

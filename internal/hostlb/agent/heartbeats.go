@@ -53,20 +53,20 @@ func readMachineID() string {
 
 // writeHeartbeat writes the next heartbeat. Where another machine has the name, that machine must be silent for long
 // enough (errDuplicateHostName).
-func (b *heartbeats) writeHeartbeat(ctx context.Context, a *Agent, h hostlb.Host) error {
+func (hb *heartbeats) writeHeartbeat(ctx context.Context, a *Agent, h hostlb.Host) error {
 	ctx, cancel := context.WithTimeout(ctx, a.Timing.APITimeout())
 	defer cancel()
 	var err error
 	for range 2 { // our own last write may have landed late
-		if b.lastWritten.ResourceVersion == "" {
-			if err := b.readHeartbeat(ctx, a); err != nil {
+		if hb.lastWritten.ResourceVersion == "" {
+			if err := hb.readHeartbeat(ctx, a); err != nil {
 				return err
 			}
 		}
-		if err = b.createOrPatch(ctx, a, &h); !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsAlreadyExists(err) {
+		if err = hb.createOrPatch(ctx, a, &h); !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsAlreadyExists(err) {
 			break
 		}
-		b.lastWritten = coordinationv1.Lease{}
+		hb.lastWritten = coordinationv1.Lease{}
 	}
 	if err != nil {
 		return fmt.Errorf("writing the heartbeat of the host, Lease %s/%s: %w", record.Namespace, record.HeartbeatName(h.Name), err)
@@ -75,7 +75,7 @@ func (b *heartbeats) writeHeartbeat(ctx context.Context, a *Agent, h hostlb.Host
 }
 
 // readHeartbeat reads the existing heartbeat under the name of the host.
-func (b *heartbeats) readHeartbeat(ctx context.Context, a *Agent) error {
+func (hb *heartbeats) readHeartbeat(ctx context.Context, a *Agent) error {
 	live := coordinationv1.Lease{}
 	err := a.Live.Get(ctx, client.ObjectKey{Namespace: record.Namespace, Name: record.HeartbeatName(a.Name)}, &live)
 	if apierrors.IsNotFound(err) {
@@ -84,37 +84,37 @@ func (b *heartbeats) readHeartbeat(ctx context.Context, a *Agent) error {
 	if err != nil {
 		return fmt.Errorf("reading the heartbeat of the host, Lease %s/%s: %w", record.Namespace, record.HeartbeatName(a.Name), err)
 	}
-	if holder := ptr.Deref(live.Spec.HolderIdentity, ""); holder != "" && holder != b.machineID {
-		if b.duplicateVersion != live.ResourceVersion {
-			b.duplicateVersion, b.duplicateSince = live.ResourceVersion, time.Now()
+	if holder := ptr.Deref(live.Spec.HolderIdentity, ""); holder != "" && holder != hb.machineID {
+		if hb.duplicateVersion != live.ResourceVersion {
+			hb.duplicateVersion, hb.duplicateSince = live.ResourceVersion, time.Now()
 		}
-		if time.Since(b.duplicateSince) < b.heartbeatTimeout {
+		if time.Since(hb.duplicateSince) < hb.heartbeatTimeout {
 			return fmt.Errorf("host name %q %w", a.Name, errDuplicateHostName)
 		}
 	}
-	b.lastWritten = live
+	hb.lastWritten = live
 	return nil
 }
 
 // createOrPatch writes a heartbeat over the one that was read, or creates the first one.
-func (b *heartbeats) createOrPatch(ctx context.Context, a *Agent, h *hostlb.Host) error {
+func (hb *heartbeats) createOrPatch(ctx context.Context, a *Agent, h *hostlb.Host) error {
 	o := &coordinationv1.Lease{}
-	record.WriteHeartbeat(o, h, b.machineID, metav1.NowMicro(), int32(a.Timing.Lifetime/time.Second))
-	if b.lastWritten.ResourceVersion == "" {
+	record.WriteHeartbeat(o, h, hb.machineID, metav1.NowMicro(), int32(a.Timing.Lifetime/time.Second))
+	if hb.lastWritten.ResourceVersion == "" {
 		if err := a.Client.Create(ctx, o); err != nil {
 			return err
 		}
-	} else if err := patchLease(ctx, a.Client, o, b.lastWritten.ResourceVersion); err != nil {
+	} else if err := patchLease(ctx, a.Client, o, hb.lastWritten.ResourceVersion); err != nil {
 		return err
 	}
-	b.lastWritten = *o
+	hb.lastWritten = *o
 	return nil
 }
 
 // deleteHeartbeat deletes the heartbeat of a host that has released all its addresses and locks. A heartbeat that stays
 // does no harm: it becomes old.
-func (b *heartbeats) deleteHeartbeat(ctx context.Context, a *Agent) error {
-	if b.lastWritten.ResourceVersion == "" {
+func (hb *heartbeats) deleteHeartbeat(ctx context.Context, a *Agent) error {
+	if hb.lastWritten.ResourceVersion == "" {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, a.Timing.APITimeout())
@@ -122,7 +122,7 @@ func (b *heartbeats) deleteHeartbeat(ctx context.Context, a *Agent) error {
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		o := &coordinationv1.Lease{}
 		err := a.Live.Get(ctx, client.ObjectKey{Namespace: record.Namespace, Name: record.HeartbeatName(a.Name)}, o)
-		if err != nil || o.UID != b.lastWritten.UID || ptr.Deref(o.Spec.HolderIdentity, "") != b.machineID {
+		if err != nil || o.UID != hb.lastWritten.UID || ptr.Deref(o.Spec.HolderIdentity, "") != hb.machineID {
 			return err
 		}
 		return exact.DeleteWithPreconditions(ctx, a.Client, o)

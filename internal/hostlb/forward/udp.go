@@ -48,30 +48,30 @@ type udpPort struct {
 type sessionHeap []*session
 
 // Len implements sort.Interface.
-func (o sessionHeap) Len() int { return len(o) }
+func (h sessionHeap) Len() int { return len(h) }
 
 // Less implements sort.Interface.
-func (o sessionHeap) Less(i, j int) bool { return o[i].earliestEnd < o[j].earliestEnd }
+func (h sessionHeap) Less(i, j int) bool { return h[i].earliestEnd < h[j].earliestEnd }
 
 // Swap implements sort.Interface.
-func (o sessionHeap) Swap(i, j int) {
-	o[i], o[j] = o[j], o[i]
-	o[i].heapIndex, o[j].heapIndex = i, j
+func (h sessionHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].heapIndex, h[j].heapIndex = i, j
 }
 
 // Push implements heap.Interface.
-func (o *sessionHeap) Push(s any) {
+func (h *sessionHeap) Push(s any) {
 	pushed, _ := s.(*session)
-	pushed.heapIndex = len(*o)
-	*o = append(*o, pushed)
+	pushed.heapIndex = len(*h)
+	*h = append(*h, pushed)
 }
 
 // Pop implements heap.Interface.
-func (o *sessionHeap) Pop() any {
-	n := len(*o) - 1
-	last := (*o)[n]
-	(*o)[n] = nil
-	*o = (*o)[:n]
+func (h *sessionHeap) Pop() any {
+	n := len(*h) - 1
+	last := (*h)[n]
+	(*h)[n] = nil
+	*h = (*h)[:n]
 	return last
 }
 

@@ -46,18 +46,18 @@ func openARP(ifi *net.Interface) (*arpConn, error) {
 }
 
 // sendProbe sends a probe: a request without a sender address, so that no cache learns anything from it.
-func (o *arpConn) sendProbe(a netip.Addr) error {
-	return o.sendPacket(arp.OperationRequest, netip.IPv4Unspecified(), make(net.HardwareAddr, len(o.mac)), a)
+func (c *arpConn) sendProbe(a netip.Addr) error {
+	return c.sendPacket(arp.OperationRequest, netip.IPv4Unspecified(), make(net.HardwareAddr, len(c.mac)), a)
 }
 
 // sendAnnouncement sends an announcement: a request for the address from the address itself. Caches that have the
 // address learn where it is.
-func (o *arpConn) sendAnnouncement(a netip.Addr) error {
-	return o.sendPacket(arp.OperationRequest, a, make(net.HardwareAddr, len(o.mac)), a)
+func (c *arpConn) sendAnnouncement(a netip.Addr) error {
+	return c.sendPacket(arp.OperationRequest, a, make(net.HardwareAddr, len(c.mac)), a)
 }
 
-func (o *arpConn) sendPacket(op arp.Operation, from netip.Addr, to net.HardwareAddr, of netip.Addr) error {
-	p, err := arp.NewPacket(op, o.mac, from, to, of)
+func (c *arpConn) sendPacket(op arp.Operation, from netip.Addr, to net.HardwareAddr, of netip.Addr) error {
+	p, err := arp.NewPacket(op, c.mac, from, to, of)
 	if err != nil {
 		return err
 	}
@@ -65,20 +65,20 @@ func (o *arpConn) sendPacket(op arp.Operation, from netip.Addr, to net.HardwareA
 	if err != nil {
 		return err
 	}
-	frame, err := (&ethernet.Frame{Destination: ethernet.Broadcast, Source: o.mac, EtherType: ethernet.EtherTypeARP, Payload: payload}).MarshalBinary()
+	frame, err := (&ethernet.Frame{Destination: ethernet.Broadcast, Source: c.mac, EtherType: ethernet.EtherTypeARP, Payload: payload}).MarshalBinary()
 	if err != nil {
 		return err
 	}
-	_, err = o.conn.WriteTo(frame, &packet.Addr{HardwareAddr: ethernet.Broadcast})
+	_, err = c.conn.WriteTo(frame, &packet.Addr{HardwareAddr: ethernet.Broadcast})
 	return err
 }
 
 // readClaim returns the next machine that claims an address, or requests it without a sender address, as a host does
 // that is about to use it.
-func (o *arpConn) readClaim() (Claim, error) {
+func (c *arpConn) readClaim() (Claim, error) {
 	buffer := make([]byte, 1<<11)
 	for {
-		n, _, err := o.conn.ReadFrom(buffer)
+		n, _, err := c.conn.ReadFrom(buffer)
 		if err != nil {
 			return Claim{}, err
 		}
@@ -96,4 +96,4 @@ func (o *arpConn) readClaim() (Claim, error) {
 }
 
 // Close closes the connection.
-func (o *arpConn) Close() error { return o.conn.Close() }
+func (c *arpConn) Close() error { return c.conn.Close() }

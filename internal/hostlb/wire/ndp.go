@@ -47,27 +47,27 @@ func openNDP(ifi *net.Interface) (*ndpConn, error) {
 }
 
 // sendProbe solicits the neighbour that has an address.
-func (o *ndpConn) sendProbe(a netip.Addr) error {
+func (c *ndpConn) sendProbe(a netip.Addr) error {
 	group, err := ndp.SolicitedNodeMulticast(a)
 	if err != nil {
 		return err
 	}
-	return o.conn.WriteTo(&ndp.NeighborSolicitation{
-		TargetAddress: a, Options: []ndp.Option{&ndp.LinkLayerAddress{Direction: ndp.Source, Addr: o.mac}},
+	return c.conn.WriteTo(&ndp.NeighborSolicitation{
+		TargetAddress: a, Options: []ndp.Option{&ndp.LinkLayerAddress{Direction: ndp.Source, Addr: c.mac}},
 	}, nil, group)
 }
 
 // sendAnnouncement advertises an address to all nodes, and overrides what they know of it.
-func (o *ndpConn) sendAnnouncement(a netip.Addr) error {
-	return o.conn.WriteTo(&ndp.NeighborAdvertisement{
-		Override: true, TargetAddress: a, Options: []ndp.Option{&ndp.LinkLayerAddress{Direction: ndp.Target, Addr: o.mac}},
+func (c *ndpConn) sendAnnouncement(a netip.Addr) error {
+	return c.conn.WriteTo(&ndp.NeighborAdvertisement{
+		Override: true, TargetAddress: a, Options: []ndp.Option{&ndp.LinkLayerAddress{Direction: ndp.Target, Addr: c.mac}},
 	}, nil, netip.IPv6LinkLocalAllNodes())
 }
 
 // readClaim returns the next machine that advertises an address.
-func (o *ndpConn) readClaim() (Claim, error) {
+func (c *ndpConn) readClaim() (Claim, error) {
 	for {
-		m, _, _, err := o.conn.ReadFrom()
+		m, _, _, err := c.conn.ReadFrom()
 		if err != nil {
 			return Claim{}, err
 		}
@@ -84,4 +84,4 @@ func (o *ndpConn) readClaim() (Claim, error) {
 }
 
 // Close closes the connection.
-func (o *ndpConn) Close() error { return o.conn.Close() }
+func (c *ndpConn) Close() error { return c.conn.Close() }

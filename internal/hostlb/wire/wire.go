@@ -73,71 +73,71 @@ func OpenInterface(name string, isManaged func(netip.Addr) bool, own func(net.Ha
 }
 
 // connForFamily returns the connection for a family, and opens it if it is not open yet.
-func (w *Conn) connForFamily(isIPv6 bool) (familyConn, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if f := w.conns[isIPv6]; f != nil {
+func (cn *Conn) connForFamily(isIPv6 bool) (familyConn, error) {
+	cn.mu.Lock()
+	defer cn.mu.Unlock()
+	if f := cn.conns[isIPv6]; f != nil {
 		return f, nil
 	}
 	select {
-	case <-w.done:
+	case <-cn.done:
 		return nil, net.ErrClosed
 	default:
 	}
-	f, err := w.openFamily(isIPv6)
+	f, err := cn.openFamily(isIPv6)
 	if err != nil {
 		return nil, err
 	}
-	w.conns[isIPv6] = f
-	w.readers.Go(func() { w.receiveClaims(f) })
+	cn.conns[isIPv6] = f
+	cn.readers.Go(func() { cn.receiveClaims(f) })
 	return f, nil
 }
 
-func (w *Conn) openFamily(isIPv6 bool) (familyConn, error) {
+func (cn *Conn) openFamily(isIPv6 bool) (familyConn, error) {
 	if isIPv6 {
-		f, err := openNDP(w.netInterface)
+		f, err := openNDP(cn.netInterface)
 		if err != nil {
-			return nil, fmt.Errorf("listening for neighbours on %s: %w", w.netInterface.Name, err)
+			return nil, fmt.Errorf("listening for neighbours on %s: %w", cn.netInterface.Name, err)
 		}
 		return f, nil
 	}
-	f, err := openARP(w.netInterface)
+	f, err := openARP(cn.netInterface)
 	if err != nil {
-		return nil, fmt.Errorf("listening for ARP on %s: %w", w.netInterface.Name, err)
+		return nil, fmt.Errorf("listening for ARP on %s: %w", cn.netInterface.Name, err)
 	}
 	return f, nil
 }
 
 // Close closes the connections of both families, and the channel of claims.
-func (w *Conn) Close() error {
-	w.mu.Lock()
-	close(w.done)
+func (cn *Conn) Close() error {
+	cn.mu.Lock()
+	close(cn.done)
 	var errs []error
-	for _, f := range w.conns {
+	for _, f := range cn.conns {
 		errs = append(errs, f.Close())
 	}
-	w.mu.Unlock()
-	w.readers.Wait()
-	close(w.claims)
+	cn.mu.Unlock()
+	cn.readers.Wait()
+	close(cn.claims)
 	return errors.Join(errs...)
 }
 
 // Claims returns the channel of claims by other machines of addresses of this host. Claims that are not received in
 // time are dropped. Close closes the channel.
-func (w *Conn) Claims() <-chan Claim { return w.claims }
+func (cn *Conn) Claims() <-chan Claim { return cn.claims }
 
 // ProbeAddress asks three times which machine answers for an address, 200 ms apart, and returns the MAC of the first
 // that does, or nil if none does. It takes 600 ms where none does.
-func (w *Conn) ProbeAddress(ctx context.Context, a netip.Addr) (net.HardwareAddr, error) {
-	f, err := w.connForFamily(a.Is6())
+func (cn *Conn) ProbeAddress(ctx context.Context, a netip.Addr) (net.HardwareAddr, error) {
+	f, err := cn.connForFamily(a.Is6())
 	if err != nil {
 		return nil, fmt.Errorf("asking for %s: %w", a, err)
 	}
 	answers := make(chan net.HardwareAddr, 1)
-	w.mu.Lock()
-	w.waiters[a] = append(w.waiters[a], answers)
-	w.mu.Unlock()
-	defer w.removeWaiter(a, answers)
+	cn.mu.Lock()
+	cn.waiters[a] = append(cn.waiters[a], answers)
+	cn.mu.Unlock()
+	defer cn.removeWaiter(a, answers)
 	for range probeCount {
 		if err := f.sendProbe(a); err != nil {
 			return nil, fmt.Errorf("asking for %s: %w", a, err)
@@ -154,24 +154,24 @@ func (w *Conn) ProbeAddress(ctx context.Context, a netip.Addr) (net.HardwareAddr
 }
 
 // removeWaiter removes the channel of a probe.
-func (w *Conn) removeWaiter(a netip.Addr, answers chan net.HardwareAddr) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	all := w.waiters[a]
+func (cn *Conn) removeWaiter(a netip.Addr, answers chan net.HardwareAddr) {
+	cn.mu.Lock()
+	defer cn.mu.Unlock()
+	all := cn.waiters[a]
 	for i, c := range all {
 		if c == answers {
 			all = append(all[:i], all[i+1:]...)
 			break
 		}
 	}
-	if w.waiters[a] = all; len(all) == 0 {
-		delete(w.waiters, a)
+	if cn.waiters[a] = all; len(all) == 0 {
+		delete(cn.waiters, a)
 	}
 }
 
 // AnnounceAddress announces, that many times and 200 ms apart, that this host answers for an address.
-func (w *Conn) AnnounceAddress(ctx context.Context, a netip.Addr, times int) error {
-	f, err := w.connForFamily(a.Is6())
+func (cn *Conn) AnnounceAddress(ctx context.Context, a netip.Addr, times int) error {
+	f, err := cn.connForFamily(a.Is6())
 	if err != nil {
 		return fmt.Errorf("announcing %s: %w", a, err)
 	}
@@ -192,23 +192,23 @@ func (w *Conn) AnnounceAddress(ctx context.Context, a netip.Addr, times int) err
 }
 
 // receiveClaims receives the claims of one family, until its connection is closed.
-func (w *Conn) receiveClaims(f familyConn) {
+func (cn *Conn) receiveClaims(f familyConn) {
 	for {
 		c, err := f.readClaim()
 		if err != nil {
 			select { // an error of one packet, or of an interface that is down
-			case <-w.done:
+			case <-cn.done:
 				return
 			case <-time.After(sendInterval):
 			}
 			continue
 		}
-		if bytes.Equal(c.MAC, w.netInterface.HardwareAddr) || w.isOwnMAC(c.MAC) {
+		if bytes.Equal(c.MAC, cn.netInterface.HardwareAddr) || cn.isOwnMAC(c.MAC) {
 			continue // our own packet
 		}
-		managed := w.isManaged(c.Address)
-		w.mu.Lock()
-		for _, answers := range w.waiters[c.Address] {
+		managed := cn.isManaged(c.Address)
+		cn.mu.Lock()
+		for _, answers := range cn.waiters[c.Address] {
 			if c.IsProbe && managed {
 				break // a machine that asks for an address of this host does not have it
 			}
@@ -217,12 +217,12 @@ func (w *Conn) receiveClaims(f familyConn) {
 			default: // it has one already
 			}
 		}
-		w.mu.Unlock()
+		cn.mu.Unlock()
 		if !managed {
 			continue
 		}
 		select {
-		case w.claims <- c:
+		case cn.claims <- c:
 		default:
 		}
 	}
