@@ -188,7 +188,7 @@ func (a *Allocator) FencePools(ctx context.Context, all []v1alpha1.Pool) {
 			m.Unlock()
 			term, err := a.status.fencePool(ctx, p)
 			if err != nil {
-				log.FromContext(ctx).V(1).Info("Deferred the takeover of a pool", "pool", key.String(), "because", err.Error())
+				log.FromContext(ctx).V(1).Info("Deferred the takeover of a pool", "pool", key.String(), "reason", err.Error())
 				return nil
 			}
 			m = p.Lock()

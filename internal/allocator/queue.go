@@ -59,7 +59,7 @@ func (wq *workQueue) logFailure(ctx context.Context, pool pools.Key, err error, 
 		return
 	}
 	if leftOut > 0 {
-		about = append(about, "alike", leftOut)
+		about = append(about, "suppressed", leftOut)
 	}
 	log.FromContext(ctx).Error(err, text, append(about, "pool", pool.String())...)
 }

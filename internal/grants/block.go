@@ -56,11 +56,11 @@ type ParentPool struct {
 }
 
 // BlockCount returns the number of known blocks in all namespaces.
-func (c *CarvedPool) BlockCount() int { return len(c.Blocks) + len(c.inOtherNamespace) }
+func (cp *CarvedPool) BlockCount() int { return len(cp.Blocks) + len(cp.inOtherNamespace) }
 
 // allBlocks returns the known blocks in all namespaces.
-func (c *CarvedPool) allBlocks() []*Block {
-	return slices.AppendSeq(slices.Collect(maps.Values(c.Blocks)), maps.Values(c.inOtherNamespace))
+func (cp *CarvedPool) allBlocks() []*Block {
+	return slices.AppendSeq(slices.Collect(maps.Values(cp.Blocks)), maps.Values(cp.inOtherNamespace))
 }
 
 // isWaiting reports whether a block has no prefix and may never get one: a user created or paused it, or it requests

@@ -190,4 +190,4 @@ func (qs *Quotas) IsWithinQuota(c *Claimant) bool {
 }
 
 // SetLimit sets the function that returns the quota of a Cluster; nil means that there are no quotas.
-func (q *Quotas) SetLimit(limit func(types.NamespacedName) (int64, bool)) { q.Limit = limit }
+func (qs *Quotas) SetLimit(limit func(types.NamespacedName) (int64, bool)) { qs.Limit = limit }

@@ -38,6 +38,6 @@ func (l *logLimiter) shouldLog(message string, now time.Time) (left int, ok bool
 // logFailure logs a failure, unless one of its kind was logged less than logInterval ago.
 func (nc *nodeClient) logFailure(ctx context.Context, err error, message string, about ...any) {
 	if left, ok := nc.logLimiter.shouldLog(message, nc.Now()); ok {
-		log.FromContext(ctx).Error(err, message, append(about, "leftOut", left)...)
+		log.FromContext(ctx).Error(err, message, append(about, "suppressed", left)...)
 	}
 }

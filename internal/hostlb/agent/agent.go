@@ -293,9 +293,9 @@ func (a *Agent) completeOp(r *completedOp) error {
 			a.ready.Store(true)
 		}
 	case r.Err == nil && r.op.Kind != hostlb.ProbeAddress && r.op.Kind != hostlb.WriteReport:
-		a.Log.Info("Wrote the lock of an address", "address", r.op.Address, "what", r.op.Kind, "of", r.op.DeadHost)
+		a.Log.Info("Wrote the lock of an address", "address", r.op.Address, "operation", r.op.Kind, "previousHolder", r.op.DeadHost)
 	case r.Err != nil && !errors.Is(r.Err, hostlb.ErrLockChanged) && !errors.Is(r.Err, hostlb.ErrHolderAlive) && !errors.Is(r.Err, hostlb.ErrLeaseGone):
-		a.Log.Error(r.Err, "Failed to run an operation on an address", "address", r.op.Address, "what", r.op.Kind)
+		a.Log.Error(r.Err, "Failed to run an operation on an address", "address", r.op.Address, "operation", r.op.Kind)
 	}
 	return nil
 }
@@ -310,9 +310,9 @@ func (a *Agent) logOnChange(activity string, err error) {
 	case old == text:
 		return
 	case err != nil:
-		a.Log.Error(err, "Encountered an error", "what", activity)
+		a.Log.Error(err, "Encountered an error", "activity", activity)
 	case old != "":
-		a.Log.Info("Recovered from an error", "what", activity)
+		a.Log.Info("Recovered from an error", "activity", activity)
 	}
 	a.loggedErrors[activity] = text
 }
