@@ -36,78 +36,111 @@ type poolMetadata struct {
 // of Clusters. It removes the finalizer from a deleted pool when no object has an address of it any more. gone reports
 // whether the pool is gone, or has changed, so that the reconcile ends.
 func (pm *poolMetadata) reconcilePoolMetadata(ctx context.Context, p *grants.Pool) (gone bool, err error) {
-	now := pm.now()
 	m := p.Lock()
 	base := m.Base.Pool
-	deleting, moved := base.GetDeletionTimestamp() != nil, ending.IsMoved(base)
-	used := deleting && !moved && (m.Space.Ledger.Counts().Owners > 0 || len(m.Grants.ByClaimant) > 0 || m.Carved.HasBlocks())
-	mark := !deleting && m.Quarantine.NeedsManagementClusterMark(base)
-	mayName := !deleting && !m.Quarantine.IsArriving()
-	undone := now.Before(m.Term.AddFinalizerAfter)
 	m.Unlock()
-	var names string
-	if mayName {
-		names = pm.nextClustersAnnotation(ctx, base)
+	if base.GetDeletionTimestamp() != nil {
+		return pm.finalizePool(ctx, p, base)
 	}
-	if (controllerutil.ContainsFinalizer(base, v1alpha1.PoolFinalizer) != deleting && !mark && names == "") || (undone && !deleting) {
+	return pm.protectPool(ctx, p, base)
+}
+
+// finalizePool removes the finalizer from a deleted pool that no object has an address of. A pool that clusterctl moves
+// away goes as it is.
+func (pm *poolMetadata) finalizePool(ctx context.Context, p *grants.Pool, base v1alpha1.Pool) (gone bool, err error) {
+	if !controllerutil.ContainsFinalizer(base, v1alpha1.PoolFinalizer) {
 		return false, nil
 	}
-	if deleting && !moved { // a pool that clusterctl moves away goes as it is
-		if used {
-			return false, nil
-		}
-		// The watch may lag behind an object that another manager wrote: the list decides.
-		found, err := pm.lister.listPool(ctx, p.Key)
-		if err != nil {
+	if !ending.IsMoved(base) {
+		if used, err := pm.isPoolUsed(ctx, p); used || err != nil {
 			return false, err
-		}
-		for _, c := range found.Claimants {
-			used = used || c.HasRecord() || c.PublishedRange.IsValid()
-		}
-		for _, b := range found.Blocks {
-			// A block in another namespace that is not open, or that was carved for another pool of the name, ends
-			// without this pool.
-			used = used || (b.HasFinalizer && !b.InOtherNamespace && base.PoolSpec().Carve != nil)
-		}
-		if used || len(found.Addresses) > 0 {
-			return false, nil
 		}
 	}
 	next := base.DeepCopyObject().(v1alpha1.Pool)
+	controllerutil.RemoveFinalizer(next, v1alpha1.PoolFinalizer)
+	if patched, err := pm.patchPool(ctx, base, next); !patched {
+		return err == nil, err
+	}
+	m := p.Lock()
+	defer m.Unlock()
+	m.SetBasePool(next)
+	return true, nil
+}
+
+// patchPool writes the metadata of a pool, if the pool is unchanged. It reports false without an error if the pool is
+// gone or has changed: the watch brings the newer one.
+func (pm *poolMetadata) patchPool(ctx context.Context, base, next v1alpha1.Pool) (patched bool, err error) {
+	ctx, cancel := withRequestTimeout(ctx)
+	defer cancel()
+	err = pm.Client.Patch(ctx, next, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// isPoolUsed reports whether an object has an address of the pool, or a block of it is open. The watch may lag behind an
+// object that another manager wrote: a list decides.
+func (pm *poolMetadata) isPoolUsed(ctx context.Context, p *grants.Pool) (bool, error) {
+	m := p.Lock()
+	used, carved := m.Space.Ledger.Counts().Owners > 0 || len(m.Grants.ByClaimant) > 0 || m.Carved.HasBlocks(), m.Base.Pool.PoolSpec().Carve != nil
+	m.Unlock()
+	if used {
+		return true, nil
+	}
+	found, err := pm.lister.listPool(ctx, p.Key)
+	if err != nil {
+		return false, err
+	}
+	for _, c := range found.Claimants {
+		used = used || c.HasRecord() || c.PublishedRange.IsValid()
+	}
+	for _, b := range found.Blocks {
+		// A block in another namespace that is not open, or that was carved for another pool of the name, ends without
+		// this pool.
+		used = used || (b.HasFinalizer && !b.InOtherNamespace && carved)
+	}
+	return used || len(found.Addresses) > 0, nil
+}
+
+// protectPool adds the finalizer, the mark of the management cluster, and the names of Clusters that a pool lacks.
+func (pm *poolMetadata) protectPool(ctx context.Context, p *grants.Pool, base v1alpha1.Pool) (gone bool, err error) {
+	now := pm.now()
+	m := p.Lock()
+	mark, mayName, isPostponed := m.Quarantine.NeedsManagementClusterMark(base), !m.Quarantine.IsArriving(), now.Before(m.Term.AddFinalizerAfter)
+	m.Unlock()
+	names := ""
+	if mayName {
+		names = pm.nextClustersAnnotation(ctx, base)
+	}
+	if isPostponed || (controllerutil.ContainsFinalizer(base, v1alpha1.PoolFinalizer) && !mark && names == "") {
+		return false, nil
+	}
+	next := base.DeepCopyObject().(v1alpha1.Pool)
+	controllerutil.AddFinalizer(next, v1alpha1.PoolFinalizer)
 	if names != "" {
 		annotations.AddAnnotations(next, map[string]string{v1alpha1.ClustersAnnotation: names})
-	}
-	if deleting {
-		controllerutil.RemoveFinalizer(next, v1alpha1.PoolFinalizer)
-	} else {
-		controllerutil.AddFinalizer(next, v1alpha1.PoolFinalizer)
 	}
 	if mark {
 		m = p.Lock()
 		m.Quarantine.MarkManagementCluster(next)
 		m.Unlock()
 	}
-	patch := client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})
-	timedCtx, cancel := withRequestTimeout(ctx)
-	defer cancel()
-	if err := pm.Client.Patch(timedCtx, next, patch); err != nil {
-		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			return true, nil // the watch brings the newer pool
-		}
-		return false, err
+	if patched, err := pm.patchPool(ctx, base, next); !patched {
+		return err == nil, err
 	}
 	m = p.Lock()
 	defer m.Unlock()
 	m.SetBasePool(next)
-	if !deleting && !controllerutil.ContainsFinalizer(next, v1alpha1.PoolFinalizer) {
+	if !controllerutil.ContainsFinalizer(next, v1alpha1.PoolFinalizer) {
 		m.Term.PostponeFinalizer(now.Add(term.MaxRetryPause))
-		undone := &grants.WriteRevertedError{ObjectName: p.Key.String()}
-		pm.Recorder.Eventf(next, nil, corev1.EventTypeWarning, "WriteUndone", "Allocate", "%s", undone.Error())
+		reverted := &grants.WriteRevertedError{ObjectName: p.Key.String()}
+		pm.Recorder.Eventf(next, nil, corev1.EventTypeWarning, "WriteUndone", "Allocate", "%s", reverted.Error())
 	}
 	if mark {
 		m.Quarantine.RecordOpened()
 	}
-	return deleting, nil
+	return false, nil
 }
 
 // maxNamedClusters is how many Clusters of its namespace a pool names. One would do: clusterctl moves all of them, and
@@ -155,14 +188,11 @@ func (pm *poolMetadata) recordArrival(ctx context.Context, p *grants.Pool, base 
 	marks[v1alpha1.ManagementClusterAnnotation] = pm.ManagementCluster
 	delete(marks, incluster.MovedFromAnnotation) // it is about another cluster
 	next.SetAnnotations(marks)
-	ctx, cancel := withRequestTimeout(ctx)
-	defer cancel()
-	err := pm.Client.Patch(ctx, next, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
-	switch {
-	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		return errPoolGone // the watch brings the newer pool
+	switch patched, err := pm.patchPool(ctx, base, next); {
 	case err != nil:
-		return fmt.Errorf("noting on %s that it has arrived: %w", p.Key, err)
+		return fmt.Errorf("recording on %s that it has arrived: %w", p.Key, err)
+	case !patched:
+		return errPoolGone // the watch brings the newer pool
 	}
 	log.FromContext(ctx).Info("Everything that came along with the pool has arrived", "pool", p.Key.String())
 	m := p.Lock()
