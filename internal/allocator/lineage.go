@@ -34,20 +34,6 @@ func (o *overlapIndex) childrenLocked(key pools.Key) []pools.Key {
 	return slices.Collect(maps.Keys(o.childrenByParent[key]))
 }
 
-// setParentLocked records the pool that another one is carved from now.
-func (o *overlapIndex) setParentLocked(key, old, parent pools.Key) {
-	if delete(o.childrenByParent[old], key); len(o.childrenByParent[old]) == 0 {
-		delete(o.childrenByParent, old)
-	}
-	if parent == (pools.Key{}) {
-		return
-	}
-	if o.childrenByParent[parent] == nil {
-		o.childrenByParent[parent] = map[pools.Key]struct{}{}
-	}
-	o.childrenByParent[parent][key] = struct{}{}
-}
-
 // withDescendants returns the pools and all that are carved from them.
 func (o *overlapIndex) withDescendants(keys []pools.Key) (out []pools.Key) {
 	o.mu.Lock()

@@ -210,3 +210,17 @@ func newYieldedPool(key pools.Key, uid types.UID, generation int64) v1alpha1.Yie
 func yieldedPoolKey(y v1alpha1.YieldedPool) pools.Key {
 	return pools.Key{Kind: y.Kind, Namespace: y.Namespace, Name: y.Name}
 }
+
+// setParentLocked records the pool that another one is carved from now.
+func (o *overlapIndex) setParentLocked(key, old, parent pools.Key) {
+	if delete(o.childrenByParent[old], key); len(o.childrenByParent[old]) == 0 {
+		delete(o.childrenByParent, old)
+	}
+	if parent == (pools.Key{}) {
+		return
+	}
+	if o.childrenByParent[parent] == nil {
+		o.childrenByParent[parent] = map[pools.Key]struct{}{}
+	}
+	o.childrenByParent[parent][key] = struct{}{}
+}

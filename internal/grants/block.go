@@ -68,3 +68,46 @@ func (cp *CarvedPool) allBlocks() []*Block {
 func (b *Block) isWaiting() bool {
 	return !b.Prefix.IsValid() && (b.Paused || b.CreatedManually || b.IsRefused())
 }
+
+// BlockRequest is a request for a block. The decision was made on the version of the block that it carries.
+type BlockRequest struct {
+	Verb carve.Verb
+	Name string
+	// Block is nil for carve.CreateBlock. PinnedPrefix is the prefix that a new block must have; any prefix will do if it
+	// is not valid.
+	Block        *Block
+	PinnedPrefix netip.Prefix
+	// Term is the term in which the request was decided.
+	Term int64
+}
+
+// key returns the key by which the request is retried.
+func (r BlockRequest) key() string {
+	if r.Block == nil {
+		return creation
+	}
+	return string(r.Block.UID)
+}
+
+// IsOpenInStatus reports whether a block is open in a status. A block in another namespace must match by UID as well,
+// because the name alone may be that of another block.
+func (b *Block) IsOpenInStatus(s *v1alpha1.NetworkPoolStatus) bool {
+	return slices.ContainsFunc(s.Blocks, func(on v1alpha1.CarvedBlock) bool {
+		return on.Allocation == b.Name && (!b.InOtherNamespace || on.UID == string(b.UID))
+	})
+}
+
+// IsBlockOpenInStatus reports whether the block of a name is open in a status.
+func IsBlockOpenInStatus(s *v1alpha1.NetworkPoolStatus, name string) bool {
+	return slices.ContainsFunc(s.Blocks, func(b v1alpha1.CarvedBlock) bool { return b.Allocation == name })
+}
+
+// equalBlockAddresses reports whether two entries of status.blocks are equal for the layout.
+func equalBlockAddresses(a, b v1alpha1.CarvedBlock) bool {
+	return a.Range == b.Range && a.Prefix == b.Prefix && a.Gateway == b.Gateway
+}
+
+// equalBlockEntries reports whether two entries of status.blocks are equal apart from their numbers.
+func equalBlockEntries(a, b v1alpha1.CarvedBlock) bool {
+	return equalBlockAddresses(a, b) && a.Allocation == b.Allocation && a.UID == b.UID && a.Draining == b.Draining
+}

@@ -211,3 +211,26 @@ func (c *Claimant) CurrentRange() netipx.IPRange {
 
 // SetRecordedRange records the range that the claimant has on record with our finalizer.
 func (c *Claimant) SetRecordedRange(r netipx.IPRange) { c.RecordedRange = r }
+
+// isOlderClaimant defines the order in which claimants are served: by creation time, then by namespace and name.
+func isOlderClaimant(a, b *Claimant) bool {
+	if !a.Created.Equal(b.Created) {
+		return a.Created.Before(b.Created)
+	}
+	if a.Owner.Namespace != b.Owner.Namespace {
+		return a.Owner.Namespace < b.Owner.Namespace
+	}
+	if a.Owner.Name != b.Owner.Name {
+		return a.Owner.Name < b.Owner.Name
+	}
+	return a.Owner.UID < b.Owner.UID
+}
+
+// failureDomain returns the failure domain of the Machine of a claimant. It is empty if the Machine is in none, or if
+// there is no Machine.
+func (c *Claimant) failureDomain() string {
+	if c.MachineLookup == nil {
+		return ""
+	}
+	return c.MachineLookup.machine.FailureDomain
+}

@@ -170,3 +170,14 @@ func (gs *Grants) HasStuckGrants() bool {
 
 // RecordJobStart records that a write for the grant was begun, which may land whatever follows.
 func (g *Grant) RecordJobStart() { g.JobStarted = true }
+
+// inFlightCount counts the grants in flight during a plan.
+type inFlightCount struct {
+	total, stuck int
+	byNamespace  map[string]int
+}
+
+func (n *inFlightCount) add(namespace string) {
+	n.total++
+	n.byNamespace[namespace]++
+}

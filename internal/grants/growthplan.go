@@ -93,16 +93,6 @@ func ledgerKeyForDrain(p netip.Prefix) ledger.Key {
 	return ledger.Key{Source: ledger.SourceDraining, UID: types.UID(p.String())}
 }
 
-// equalBlockAddresses reports whether two entries of status.blocks are equal for the layout.
-func equalBlockAddresses(a, b v1alpha1.CarvedBlock) bool {
-	return a.Range == b.Range && a.Prefix == b.Prefix && a.Gateway == b.Gateway
-}
-
-// equalBlockEntries reports whether two entries of status.blocks are equal apart from their numbers.
-func equalBlockEntries(a, b v1alpha1.CarvedBlock) bool {
-	return equalBlockAddresses(a, b) && a.Allocation == b.Allocation && a.UID == b.UID && a.Draining == b.Draining
-}
-
 // BlocksChanged reports whether the blocks of two versions of a pool differ in more than numbers, so that there may
 // be something to do: another block is open, or a block has become idle, which the pool keeps for a limited time
 // only.

@@ -1,34 +1,11 @@
 package grants
 
 import (
-	"net/netip"
-	"slices"
 	"time"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
-
-// BlockRequest is a request for a block. The decision was made on the version of the block that it carries.
-type BlockRequest struct {
-	Verb carve.Verb
-	Name string
-	// Block is nil for carve.CreateBlock. PinnedPrefix is the prefix that a new block must have; any prefix will do if it
-	// is not valid.
-	Block        *Block
-	PinnedPrefix netip.Prefix
-	// Term is the term in which the request was decided.
-	Term int64
-}
-
-// key returns the key by which the request is retried.
-func (r BlockRequest) key() string {
-	if r.Block == nil {
-		return creation
-	}
-	return string(r.Block.UID)
-}
 
 // DueBlockRequests returns the requests that are due, and how long until the next one that has to wait is due.
 // quarantine is how long a request that was sent before the pool was gone may still be in flight (R10).
@@ -138,17 +115,4 @@ func (gr *Growth) requestsWithoutPool(now time.Time, quarantine time.Duration) (
 		}
 	}
 	return out, wait
-}
-
-// IsOpenInStatus reports whether a block is open in a status. A block in another namespace must match by UID as well,
-// because the name alone may be that of another block.
-func (b *Block) IsOpenInStatus(s *v1alpha1.NetworkPoolStatus) bool {
-	return slices.ContainsFunc(s.Blocks, func(on v1alpha1.CarvedBlock) bool {
-		return on.Allocation == b.Name && (!b.InOtherNamespace || on.UID == string(b.UID))
-	})
-}
-
-// IsBlockOpenInStatus reports whether the block of a name is open in a status.
-func IsBlockOpenInStatus(s *v1alpha1.NetworkPoolStatus, name string) bool {
-	return slices.ContainsFunc(s.Blocks, func(b v1alpha1.CarvedBlock) bool { return b.Allocation == name })
 }

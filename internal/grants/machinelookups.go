@@ -216,15 +216,6 @@ func (ls *MachineLookups) AdmitByMachine(c *Claimant) AdmissionResult {
 	return AdmissionResult{Refusal: c.MachineLookup.refusal}
 }
 
-// failureDomain returns the failure domain of the Machine of a claimant. It is empty if the Machine is in none, or if
-// there is no Machine.
-func (c *Claimant) failureDomain() string {
-	if c.MachineLookup == nil {
-		return ""
-	}
-	return c.MachineLookup.machine.FailureDomain
-}
-
 func formatPrefixes(subnets []netip.Prefix) string {
 	var out []string
 	for _, s := range subnets {

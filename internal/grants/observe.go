@@ -175,20 +175,6 @@ func (m *PoolState) ForgetAddress(uid types.UID, name types.NamespacedName) {
 	}
 }
 
-// isOlderClaimant defines the order in which claimants are served: by creation time, then by namespace and name.
-func isOlderClaimant(a, b *Claimant) bool {
-	if !a.Created.Equal(b.Created) {
-		return a.Created.Before(b.Created)
-	}
-	if a.Owner.Namespace != b.Owner.Namespace {
-		return a.Owner.Namespace < b.Owner.Namespace
-	}
-	if a.Owner.Name != b.Owner.Name {
-		return a.Owner.Name < b.Owner.Name
-	}
-	return a.Owner.UID < b.Owner.UID
-}
-
 // ObserveBlock records a block of this pool. It reports whether the pool has something to do.
 func (m *PoolState) ObserveBlock(b *Block) bool {
 	if m.Claimants.Gone.Has(b.UID) {

@@ -72,17 +72,6 @@ const MaxInFlightGrants = 300
 // in flight as long as a write for it may be stored, so a few failing namespaces could use up all of them.
 const reservedForHealthy = 100
 
-// inFlightCount counts the grants in flight during a plan.
-type inFlightCount struct {
-	total, stuck int
-	byNamespace  map[string]int
-}
-
-func (n *inFlightCount) add(namespace string) {
-	n.total++
-	n.byNamespace[namespace]++
-}
-
 // checkInFlightLimit reports whether a claimant may get a grant now, or returns a refusal. Without either, the
 // claimant waits quietly: the grants of its namespace are being written. While grants fail, a namespace in which no
 // claimant was served since may have only a few grants in flight, and one at a time when few are left, so that there

@@ -291,3 +291,12 @@ func (st *StatusBuilder) isStatusOutdated() bool {
 	overlaps := meta.IsStatusConditionTrue(st.base.Pool.GetConditions(), v1alpha1.OverlapCondition)
 	return st.base.Pool.PoolStatus().ObservedGeneration != st.base.Pool.GetGeneration() || overlaps != (st.overlap.Message != "") || st.overlap.YieldPending
 }
+
+// SetPoolCondition sets a condition of a pool. A quarantine counts from its own start, and not from an earlier reason
+// with the same status, so the transition time changes with the reason Adopting.
+func SetPoolCondition(all *[]metav1.Condition, c metav1.Condition) {
+	if old := meta.FindStatusCondition(*all, c.Type); c.Reason == v1alpha1.AdoptingReason && old != nil && old.Reason != c.Reason {
+		meta.RemoveStatusCondition(all, c.Type)
+	}
+	meta.SetStatusCondition(all, c)
+}

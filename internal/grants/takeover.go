@@ -3,8 +3,6 @@ package grants
 import (
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -154,12 +152,3 @@ func (m *PoolState) LoseTerm(now time.Time) {
 // maxClockError is the maximum error of a converted time of the API server. Its clock is read from timestamps without
 // fractions of a second, at the end of answers that take up to a second, and a recorded time loses its fraction.
 const maxClockError = 3 * time.Second
-
-// SetPoolCondition sets a condition of a pool. A quarantine counts from its own start, and not from an earlier reason
-// with the same status, so the transition time changes with the reason Adopting.
-func SetPoolCondition(all *[]metav1.Condition, c metav1.Condition) {
-	if old := meta.FindStatusCondition(*all, c.Type); c.Reason == v1alpha1.AdoptingReason && old != nil && old.Reason != c.Reason {
-		meta.RemoveStatusCondition(all, c.Type)
-	}
-	meta.SetStatusCondition(all, c)
-}

@@ -132,12 +132,6 @@ func (kb *knownBlocks) setOpenRanges(open []fence.OpenRange) {
 	kb.updateRangeBlocks()
 }
 
-// openBlockByName returns the entry of an open block in the state on record; false means that it is not open.
-func (kb *knownBlocks) openBlockByName(name string) (fence.OpenRange, bool) {
-	on, ok := kb.open[name]
-	return on, ok
-}
-
 // updateRangeBlocks sets on each range which blocks it has, and which of them may be granted from: those that are open.
 // A manager that is not the holder does not know which are open, and assumes that each block is open that can be.
 func (kb *knownBlocks) updateRangeBlocks() {

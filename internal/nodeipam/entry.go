@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/uuid"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -18,9 +17,6 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
-
-// IsLocal reports whether a ClusterCIDR is for the Nodes of the cluster that it is in.
-func IsLocal(c *v1alpha1.ClusterCIDR) bool { return c.Spec.ClusterSelector == nil }
 
 // EntryForCluster returns the entry of a Cluster in the status of a ClusterCIDR; nil means that there is none.
 func EntryForCluster(c *v1alpha1.ClusterCIDR, cluster ClusterKey) *v1alpha1.ClusterUse {
@@ -59,17 +55,6 @@ func RangeObjectForCluster(c *v1alpha1.ClusterCIDR, cluster ClusterKey, clusterL
 		}
 	}
 	return out, selected || out.HasFinalizer
-}
-
-// validateClusterSelector returns what is wrong with a clusterSelector.
-func validateClusterSelector(s *metav1.LabelSelector) field.ErrorList {
-	if s == nil {
-		return nil
-	}
-	if _, err := metav1.LabelSelectorAsSelector(s); err != nil {
-		return field.ErrorList{field.Invalid(field.NewPath("spec", "clusterSelector"), metav1.FormatLabelSelector(s), err.Error())}
-	}
-	return nil
 }
 
 // EntryProtector protects the ClusterCIDRs of the management cluster for one of its Clusters: those in use there have

@@ -80,3 +80,9 @@ func (kb *knownBlocks) isPrefixReplaced(b Block, p netip.Prefix) bool {
 	}
 	return false
 }
+
+// openBlockByName returns the entry of an open block in the state on record; false means that it is not open.
+func (kb *knownBlocks) openBlockByName(name string) (fence.OpenRange, bool) {
+	on, ok := kb.open[name]
+	return on, ok
+}

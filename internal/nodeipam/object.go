@@ -3,10 +3,10 @@ package nodeipam
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -14,7 +14,6 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 // errClosing means that an object is being deleted, is gone, or has been replaced by another one of its name: nothing
@@ -87,54 +86,16 @@ type ObjectProtector interface {
 	HasProtectedObjects(ctx context.Context) (bool, error)
 }
 
-// ClusterCIDRProtector protects the ClusterCIDRs of the manager's own cluster.
-type ClusterCIDRProtector struct {
-	Client client.Client
-	// Live reads the current state of the API server.
-	Live client.Reader
-}
+// IsLocal reports whether a ClusterCIDR is for the Nodes of the cluster that it is in.
+func IsLocal(c *v1alpha1.ClusterCIDR) bool { return c.Spec.ClusterSelector == nil }
 
-func (c ClusterCIDRProtector) finalizerProtector() finalizerProtector {
-	return finalizerProtector{client: c.Client, live: c.Live, finalizer: v1alpha1.ClusterCIDRFinalizer, isInUse: func(o client.Object) bool {
-		clusterCIDR, ok := o.(*v1alpha1.ClusterCIDR)
-		return ok && len(clusterCIDR.Status.Clusters) > 0
-	}}
-}
-
-func (c ClusterCIDRProtector) getLive(ctx context.Context, ref podcidr.Ref) (*v1alpha1.ClusterCIDR, error) {
-	out := &v1alpha1.ClusterCIDR{}
-	return out, c.finalizerProtector().getLive(ctx, ref, out)
-}
-
-// ProtectObject implements ObjectProtector: it adds our finalizer.
-func (c ClusterCIDRProtector) ProtectObject(ctx context.Context, ref podcidr.Ref) error {
-	return c.finalizerProtector().addFinalizer(ctx, ref, &v1alpha1.ClusterCIDR{})
-}
-
-// UnprotectObject implements ObjectProtector: it removes our finalizer from an object that is being deleted and in
-// which no Cluster has an entry. No manager opens it again.
-func (c ClusterCIDRProtector) UnprotectObject(ctx context.Context, ref podcidr.Ref, _ string) error {
-	return c.finalizerProtector().removeFinalizer(ctx, ref, &v1alpha1.ClusterCIDR{})
-}
-
-// HasProtectedObjects implements ObjectProtector.
-func (c ClusterCIDRProtector) HasProtectedObjects(ctx context.Context) (bool, error) {
-	return c.hasMatching(ctx, func(o *v1alpha1.ClusterCIDR) bool {
-		return IsLocal(o) && controllerutil.ContainsFinalizer(o, v1alpha1.ClusterCIDRFinalizer)
-	})
-}
-
-func (c ClusterCIDRProtector) hasMatching(ctx context.Context, matches func(*v1alpha1.ClusterCIDR) bool) (bool, error) {
-	var all v1alpha1.ClusterCIDRList
-	ctx, cancel := context.WithTimeout(ctx, term.RequestTimeout)
-	defer cancel()
-	if err := c.Live.List(ctx, &all); err != nil {
-		return false, fmt.Errorf("listing ClusterCIDRs: %w", err)
+// validateClusterSelector returns what is wrong with a clusterSelector.
+func validateClusterSelector(s *metav1.LabelSelector) field.ErrorList {
+	if s == nil {
+		return nil
 	}
-	for i := range all.Items {
-		if matches(&all.Items[i]) {
-			return true, nil
-		}
+	if _, err := metav1.LabelSelectorAsSelector(s); err != nil {
+		return field.ErrorList{field.Invalid(field.NewPath("spec", "clusterSelector"), metav1.FormatLabelSelector(s), err.Error())}
 	}
-	return false, nil
+	return nil
 }
