@@ -7,13 +7,16 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/balancer"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pace"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
 // allocations are the load-balancer blocks of a Cluster, oldest first: as they were read, or as they were written
@@ -98,4 +101,15 @@ func (w requeueDelay) minWait(other requeueDelay) requeueDelay {
 		return other
 	}
 	return w
+}
+
+// activeBalancer returns the load balancer to serve.
+func (sc *scope) activeBalancer() balancer.Balancer { return balancers[sc.loadBalancer.Active] }
+
+// setDrainingCondition returns a change that sets the condition Draining of a block. Some messages come from the
+// workload cluster.
+func setDrainingCondition(status metav1.ConditionStatus, reason, message string) func(*[]metav1.Condition) {
+	return func(c *[]metav1.Condition) {
+		meta.SetStatusCondition(c, metav1.Condition{Type: v1alpha1.DrainingCondition, Status: status, Reason: reason, Message: text.SanitizeMessage(message)})
+	}
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/balancer"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/demand"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
 // markBlocks writes which blocks have become idle or busy, and which begin to drain.
@@ -67,12 +66,4 @@ func (sc *scope) setInUseCondition(m elastic.UsageChange) func(*[]metav1.Conditi
 		condition.LastTransitionTime = metav1.NewTime(m.IdleSince)
 	}
 	return func(c *[]metav1.Condition) { meta.SetStatusCondition(c, condition) }
-}
-
-// setDrainingCondition returns a change that sets the condition Draining of a block. Some messages come from the
-// workload cluster.
-func setDrainingCondition(status metav1.ConditionStatus, reason, message string) func(*[]metav1.Condition) {
-	return func(c *[]metav1.Condition) {
-		meta.SetStatusCondition(c, metav1.Condition{Type: v1alpha1.DrainingCondition, Status: status, Reason: reason, Message: text.SanitizeMessage(message)})
-	}
 }

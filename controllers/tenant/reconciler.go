@@ -190,9 +190,6 @@ func (sc *scope) reconcileOnce(ctx context.Context, all allocations) (requeueDel
 	return sc.applyDecision(ctx, w, observed, d, all)
 }
 
-// activeBalancer returns the load balancer to serve.
-func (sc *scope) activeBalancer() balancer.Balancer { return balancers[sc.loadBalancer.Active] }
-
 // providerConfig returns the ProviderConfig that the Cluster's blocks come from. It returns nil if the Cluster gets
 // nothing new: what it has stays as it is.
 func (sc *scope) providerConfig(ctx context.Context) (*v1alpha1.ProviderConfig, error) {

@@ -387,42 +387,12 @@ func ClosedReason(pool v1alpha1.Pool) string {
 	return ""
 }
 
-func notReadyCondition(pool v1alpha1.Pool) *metav1.Condition {
-	c := meta.FindStatusCondition(pool.GetConditions(), v1alpha1.ReadyCondition)
-	if c == nil || c.Status != metav1.ConditionFalse {
-		return nil
-	}
-	return c
-}
-
 // claimantAdvice maps reasons of the condition Ready of a claimant to advice.
 var claimantAdvice = map[string]string{
 	ipamv1.IPAddressClaimReadyPoolExhaustedReason:    "`kubectl butler-ipam free` shows what is free; add addresses to the pool, or delete what is not needed",
 	ipamv1.IPAddressClaimReadyPoolNotReadyReason:     "correct what the message says about the pool; this object is then served without further action",
 	ipamv1.IPAddressClaimReadyAllocationFailedReason: "correct what the message names: the claim, its Cluster, its namespace or the pool (docs/pools.md#when-a-claim-gets-no-address); this object is then served without further action",
 	v1alpha1.WriteFailedReason:                       "change the quota, policy, webhook or right that the message names; the manager tries again by itself",
-}
-
-// editablePoolName names the pool whose spec users edit: for a mirror, that is the mirrored pool.
-func editablePoolName(pool v1alpha1.Pool) string {
-	return cmp.Or(grants.MirroredPoolName(pool), "the pool")
-}
-
-// adviseOnPoolReason returns the advice for a reason of the condition Ready of a pool.
-func adviseOnPoolReason(pool v1alpha1.Pool, reason string) string {
-	if source := grants.MirroredPoolName(pool); source != "" {
-		switch reason {
-		case v1alpha1.ValidationFailedReason:
-			return "change " + source + " so that the message is true no more"
-		case v1alpha1.PoolExhaustedReason:
-			return "add addresses to " + source + ", or exclude fewer"
-		case v1alpha1.OverlapReason:
-			return "change spec.addresses of " + source + ", or have its claims name the other pool, unless these are different networks"
-		case v1alpha1.DeletingReason:
-			return "have new machines name another InClusterIPPool: " + source + " is served again when all of its addresses are released"
-		}
-	}
-	return poolAdvice[reason]
 }
 
 // poolAdvice maps reasons of the conditions of a pool to advice.

@@ -43,20 +43,6 @@ type Page struct {
 	Elected <-chan struct{}
 }
 
-// Handlers returns the handlers of the page by path: its files, of type Files, and its data.
-func (p *Page) Handlers() map[string]http.Handler {
-	api := http.NewServeMux()
-	for name, answer := range map[string]func(*http.Request) (any, error){
-		"pools": p.handlePools, "usage": p.handleUsage, "map": p.handleMap, "owners": p.handleOwners, "waiting": p.handleWaiting, "leases": p.handleLeases, "families": p.handleFamilies, "search": p.handleSearch,
-	} {
-		api.HandleFunc("GET "+APIPath+name, func(w http.ResponseWriter, r *http.Request) {
-			reply, err := answer(r)
-			writeReply(w, r, reply, err)
-		})
-	}
-	return map[string]http.Handler{APIPath: withSecurityHeaders(api), PagePath: newFiles()}
-}
-
 // withSecurityHeaders sets headers by which browsers run nothing but the page's own files, whatever is in the data.
 func withSecurityHeaders(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

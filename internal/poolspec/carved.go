@@ -14,10 +14,6 @@ type carvedBlock struct {
 	gateway     netip.Addr
 }
 
-func (b carvedBlock) subnetForAddress(a netip.Addr) subnet {
-	return subnet{netip.PrefixFrom(a, b.networkBits).Masked(), b.gateway}
-}
-
 // isCarved reports whether the pool takes its addresses from another pool. The addresses in its spec are then checked
 // against the blocks that it has now: blocks that it gets later may have others.
 func (c *compiler) isCarved() bool { return c.spec.Carve != nil }

@@ -202,3 +202,7 @@ func OverlappingRanges(a, b *Layout) []netipx.IPRange {
 	}
 	return shared.Ranges()
 }
+
+func (b carvedBlock) subnetForAddress(a netip.Addr) subnet {
+	return subnet{netip.PrefixFrom(a, b.networkBits).Masked(), b.gateway}
+}

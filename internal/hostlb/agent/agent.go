@@ -300,23 +300,6 @@ func (a *Agent) completeOp(r *completedOp) error {
 	return nil
 }
 
-// logOnChange logs an error once, and once more when it is over.
-func (a *Agent) logOnChange(activity string, err error) {
-	text := ""
-	if err != nil {
-		text = err.Error()
-	}
-	switch old := a.loggedErrors[activity]; {
-	case old == text:
-		return
-	case err != nil:
-		a.Log.Error(err, "Encountered an error", "activity", activity)
-	case old != "":
-		a.Log.Info("Recovered from an error", "activity", activity)
-	}
-	a.loggedErrors[activity] = text
-}
-
 // handleClaim records that a machine claims an address of this host: while the lock is ours, the address is announced
 // again. It reports whether to do that. Otherwise the host does not sync: any machine on the wire may claim addresses
 // as often as it likes.

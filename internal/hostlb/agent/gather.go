@@ -13,17 +13,10 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb"
 )
-
-// hasFinalizers reports whether a lease has the finalizer of the pool that grants its address, and the one that is on
-// it while the address is shown: the address is not released before both are removed.
-func hasFinalizers(o *v1alpha1.IPLease) bool {
-	return controllerutil.ContainsFinalizer(o, v1alpha1.IPLeaseFinalizer) && controllerutil.ContainsFinalizer(o, v1alpha1.LeaseShownFinalizer)
-}
 
 // observeCache reads the cache into the state of the host.
 func (a *Agent) observeCache(ctx context.Context) error {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb"
@@ -201,4 +202,10 @@ func parseLease(o *coordinationv1.Lease) parsedLease {
 		out.lock, out.holder, out.err = record.ParseLock(o)
 	}
 	return out
+}
+
+// hasFinalizers reports whether a lease has the finalizer of the pool that grants its address, and the one that is on
+// it while the address is shown: the address is not released before both are removed.
+func hasFinalizers(o *v1alpha1.IPLease) bool {
+	return controllerutil.ContainsFinalizer(o, v1alpha1.IPLeaseFinalizer) && controllerutil.ContainsFinalizer(o, v1alpha1.LeaseShownFinalizer)
 }
