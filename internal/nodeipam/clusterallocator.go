@@ -145,7 +145,7 @@ func (ca *ClusterAllocator) setNextReconcile(at time.Time) {
 
 func (ca *ClusterAllocator) reconcileAsHolder(ctx context.Context) (time.Duration, error) {
 	if ca.fence.Pending() {
-		if wait, err := ca.recordCommitOutcome(ca.fence.ResolvePending(ctx)); err != nil || wait > 0 {
+		if wait, err := ca.recordCommitOutcome(ca.Now(), ca.fence.ResolvePending(ctx)); err != nil || wait > 0 {
 			return wait, err
 		}
 	}
@@ -299,7 +299,7 @@ func (ca *ClusterAllocator) commitState(ctx context.Context) (time.Duration, err
 		return wait, nil
 	}
 	ca.pendingCommit = p
-	again, err := ca.recordCommitOutcome(ca.fence.CommitState(ctx, next))
+	again, err := ca.recordCommitOutcome(ca.Now(), ca.fence.CommitState(ctx, next))
 	return term.MinWait(wait, again), err
 }
 
@@ -332,9 +332,9 @@ func (ca *ClusterAllocator) protectObjects(ctx context.Context, refs []podcidr.R
 	return again
 }
 
-// recordCommitOutcome records the outcome of a commit. A wait means that the cluster has to be reconciled again after
-// it.
-func (ca *ClusterAllocator) recordCommitOutcome(err error) (time.Duration, error) {
+// recordCommitOutcome records the outcome of a commit, whose request was sent at the given time: the record is as old as
+// that. A wait means that the cluster has to be reconciled again after it.
+func (ca *ClusterAllocator) recordCommitOutcome(sentAt time.Time, err error) (time.Duration, error) {
 	p := ca.pendingCommit
 	if !ca.fence.Pending() {
 		ca.pendingCommit = nil
@@ -346,7 +346,7 @@ func (ca *ClusterAllocator) recordCommitOutcome(err error) (time.Duration, error
 	case err == nil:
 		metrics.NodeCIDRCommits.WithLabelValues("written").Inc()
 		if p != nil {
-			m.commits.recordCommitted(p, ca.fence.CommittedState().AdoptingSince != nil, ca.Now())
+			m.commits.recordCommitted(p, ca.fence.CommittedState().AdoptingSince != nil, sentAt)
 		}
 		return 0, nil
 	case errors.Is(err, fence.ErrConflict):
@@ -393,6 +393,7 @@ func (ca *ClusterAllocator) dispatchWrites(ctx context.Context) (time.Duration, 
 	due, wait := m.writes.collectDueGrants(ca.Now())
 	mustVerify := m.term.isHolder && len(due) > 0 && m.record.isRecordStale(ca.Now())
 	m.Unlock()
+	verifiedAt := ca.Now()
 	if mustVerify {
 		err := ca.fence.VerifyTerm(ctx)
 		if errors.Is(err, fence.ErrTermLost) {
@@ -411,7 +412,7 @@ func (ca *ClusterAllocator) dispatchWrites(ctx context.Context) (time.Duration, 
 		return 0, nil
 	}
 	if mustVerify {
-		m.record.verifiedAt = ca.Now()
+		m.record.verifiedAt = verifiedAt
 	}
 	lasting := context.WithoutCancel(ctx) // a write may start after this reconcile has ended; its own timeout bounds it
 	for _, g := range due {
