@@ -240,7 +240,7 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		create(ctx, claimOn(ns, "new", ipPool, "p"))
 		again := mirror("p.in-cluster")
 		Eventually(func() error { return k8s.Get(ctx, keyOf(again), again) }).Should(Succeed())
-		Expect(expectCondition(ctx, again, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.AdoptingReason)).To(ContainSubstring("taken away"))
+		Expect(expectCondition(ctx, again, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.AdoptingReason)).To(ContainSubstring("was deleted by clusterctl move"))
 		refusalOf(ctx, ns, "new", ipamv1.IPAddressClaimReadyPoolNotReadyReason)
 		Expect(addressOf(ctx, ns, "b").Spec.Address).To(Equal(stays))
 		Expect(m.Kill()).To(Succeed())

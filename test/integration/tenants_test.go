@@ -80,12 +80,12 @@ var _ = Describe("A tenant", Ordered, func() {
 			"others":    {owned, "IPAddressClaim " + ns + "/owner"},
 			"rests":     {rests, "is held by"},
 			"kept":      {"10.150.2.9", "is held by"},
-			"gateway":   {"10.150.2.1", "not something"},
-			"reserved":  {"10.150.2.2", "not something"},
-			"outside":   {"10.150.3.2", "not something"},
-			"all-of-it": {"10.150.2.0/28", "not something"},
-			"family":    {"fd00::1", "not something"},
-			"whole":     {"0.0.0.0/0", "not something"},
+			"gateway":   {"10.150.2.1", "does not grant"},
+			"reserved":  {"10.150.2.2", "does not grant"},
+			"outside":   {"10.150.3.2", "does not grant"},
+			"all-of-it": {"10.150.2.0/28", "does not grant"},
+			"family":    {"fd00::1", "does not grant"},
+			"whole":     {"0.0.0.0/0", "does not grant"},
 		} {
 			for _, finalizers := range [][]string{nil, {v1alpha1.ClaimFinalizer}} {
 				claim := framework.MakeClaim(ns, fmt.Sprintf("%s-%d", name, len(finalizers))).Pool("p").Annotate(v1alpha1.AddressAnnotation, c.record).Obj()
