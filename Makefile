@@ -306,16 +306,15 @@ align: ## Raise the modules that the control plane and the manager both compile 
 
 ##@ Check
 
-# What takes minutes to compile is compiled before, not beside tests that watch the clock. The tests of hosts wait more than they
-# compute, and bear the others beside them. All parts run, whichever fail.
+# What takes minutes to compile is compiled before, not beside tests that watch the clock.
 # $(call gotest,SHORT)
 define gotest
-	@$(MAKE) --no-print-directory -k -j3 test-packages $(patsubst %,test-specs-%,$(call suites,$(1))) SHORT=$(1)
+	@$(MAKE) --no-print-directory -j2 test-specs test-packages SHORT=$(1)
 endef
 GOTEST = go test -count=1 $(if $(SHORT),-short -timeout=20m,-timeout=60m) $(TESTFLAGS)
 
 .PHONY: test
-test: control-plane manager ## Run the tests: about ten minutes on two cores. Whole systems are left out, loads are smaller (go test -short).
+test: control-plane manager ## Run the tests: about a quarter of an hour. Whole systems are left out, loads are smaller (go test -short).
 	$(call gotest,yes)
 
 .PHONY: test-all
@@ -332,20 +331,17 @@ test-tools: control-plane metallb cilium capi-core $(TOOLS)/clusterctl $(TOOLS)/
 SHARED_SUITES := integration hostlb e2e
 TEST_PARTS    := test-unit test-system test-modules $(SHARED_SUITES:%=test-specs-%)
 
-# $(call suites,SHORT)
-suites = $(if $(1),$(filter-out e2e,$(SHARED_SUITES)),$(SHARED_SUITES))
-
 unit_packages   = go list ./... | grep -v /test/
 system_packages = go list ./test/... | grep -v $(foreach s,$(SHARED_SUITES),-e /test/$(s)$$)
 test_modules    = for m in $(TEST_MODULES); do (cd $$m && $(GOTEST) ./...) || exit 1; done
 
 # $(call ginkgo,suites)
-ginkgo = go run -buildvcs=false github.com/onsi/ginkgo/v2/ginkgo -procs=4 -keep-going -no-color -timeout=$(if $(SHORT),40m,90m) $(SPECFLAGS) \
+ginkgo = go run -buildvcs=false github.com/onsi/ginkgo/v2/ginkgo -procs=3 -keep-going -no-color -timeout=$(if $(SHORT),40m,90m) $(SPECFLAGS) \
 	$(1:%=./test/%) -- $(if $(SHORT),-test.short)
 
 .PHONY: test-specs
 test-specs: control-plane
-	$(call ginkgo,$(call suites,$(SHORT)))
+	$(call ginkgo,$(if $(SHORT),$(filter-out e2e,$(SHARED_SUITES)),$(SHARED_SUITES)))
 
 .PHONY: test-packages
 test-packages: control-plane
