@@ -128,16 +128,24 @@ func (a *Allocator) handleTakeOverFailure(ctx context.Context, p *grants.Pool, n
 }
 
 // handlePoolWriteFailure ends a reconcile in which the pool itself could not be written. Where the API server refuses
-// the write for good, the waiting claims get the refusal, and the write is tried again after a pause. Any other error
-// is returned, for a backoff.
+// the write for good, or this manager may not take the pool over, the waiting claims get the refusal, and the write is
+// tried again after a pause. Any other error is returned, for a backoff.
 func (a *Allocator) handlePoolWriteFailure(ctx context.Context, p *grants.Pool, now time.Time, err error) (reconcile.Result, error) {
-	if !term.IsPermanentRefusal(err) {
+	var unknown unknownKindError
+	m := p.Lock()
+	switch {
+	case errors.As(err, &unknown):
+		m.Term.RecordUnknownKind(unknown.kind, now)
+		m.Unlock()
+		a.queue.logFailure(ctx, p.Key, err, "Failed to take a pool over; retrying")
+	case term.IsPermanentRefusal(err):
+		m.Term.RecordWriteRefusal(err, now)
+		m.Unlock()
+		a.reports.recordPoolRefusedEvent(p)
+	default:
+		m.Unlock()
 		return reconcile.Result{}, err
 	}
-	m := p.Lock()
-	m.Term.RecordWriteRefusal(err, now)
-	m.Unlock()
-	a.reports.recordPoolRefusedEvent(p)
 	return reconcile.Result{RequeueAfter: a.refuseAllWaiting(ctx, p, now)}, nil
 }
 

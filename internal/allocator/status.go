@@ -37,6 +37,13 @@ var (
 	errPoolGone = errors.New("the pool is gone")
 )
 
+// unknownKindError reports that a pool has grants in flight to objects of a kind that this manager does not know.
+type unknownKindError struct{ kind string }
+
+func (e unknownKindError) Error() string {
+	return "grants are in flight to objects of the unknown kind " + e.kind
+}
+
 // takeOverPool makes this manager the pool's holder: it writes first and lists after that, so that whatever the old
 // holder granted is in the list or in flight, and the old holder's next commit fails.
 func (st *statusWriter) takeOverPool(ctx context.Context, p *grants.Pool) error {
@@ -78,7 +85,7 @@ func (st *statusWriter) fencePool(ctx context.Context, p *grants.Pool) (term int
 	m.Unlock()
 	switch {
 	case unknown != "": // their objects are not observed, so the grants would end, and others would get the addresses
-		return 0, fmt.Errorf("%s has grants in flight to objects of kind %q, which this version of the manager does not know; run the version that made them", p.Key, unknown)
+		return 0, unknownKindError{unknown}
 	case old != nil && old.Holder == st.ManagerID:
 		return old.Term, nil
 	}

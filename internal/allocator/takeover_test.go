@@ -155,9 +155,6 @@ func TestTakeoverNeedsToKnowTheGrants(t *testing.T) {
 			if takes != (err == nil) || takes != p.Term.Holder || takes != (api.writes == 1) {
 				t.Errorf("it is the holder: %v, after %d writes: %v", p.Term.Holder, api.writes, err)
 			}
-			if !takes && !strings.Contains(err.Error(), "run the version that made them") {
-				t.Errorf("it is refused by %q", err)
-			}
 		})
 	}
 }

@@ -13,8 +13,8 @@ import (
 // its term, the commit in flight, and how long to wait after a conflict or a refusal. A manager that is not the holder
 // commits nothing but a takeover.
 type TermState struct {
-	// WriteRefusal is the refusal for all claimants while the API server refuses the status of the pool, nil if it
-	// does not. Nothing is committed before CommitAfter.
+	// WriteRefusal is the refusal for all claimants while the API server refuses the status of the pool, or while this
+	// manager may not take it over; nil if neither. Nothing is committed before CommitAfter.
 	WriteRefusal  *Refusal
 	CommitAfter   time.Time
 	commitBackoff time.Duration
@@ -82,15 +82,24 @@ func (ts *TermState) RecordWriteRefusal(err error, now time.Time) {
 	if status := (*apierrors.StatusError)(nil); errors.As(err, &status) {
 		err = status // without the context that wraps it
 	}
-	if ts.WriteRefusal == nil || normalizeError(err) != ts.writeRefusalCause { // a new cause is written to each waiting claimant
-		ts.WriteRefusal = PoolNotReady("%s cannot be written: the API server refuses its status: %v", ts.base.Key, err)
-		ts.writeRefusalCause = normalizeError(err)
+	ts.recordRefusal(PoolNotReady("%s cannot be written: the API server refuses its status: %v", ts.base.Key, err), normalizeError(err), now)
+}
+
+// RecordUnknownKind records that this manager may not take the pool over: it has grants in flight to objects of a kind
+// that this manager does not observe, which would end. The takeover is tried again after a pause.
+func (ts *TermState) RecordUnknownKind(kind string, now time.Time) {
+	ts.recordRefusal(PoolNotReady("%s has grants in flight to objects of kind %s, which this version of the manager does not know; run the version that made them", ts.base.Key, kind), kind, now)
+}
+
+func (ts *TermState) recordRefusal(refusal *Refusal, cause string, now time.Time) {
+	if ts.WriteRefusal == nil || cause != ts.writeRefusalCause { // a new cause is written to each waiting claimant
+		ts.WriteRefusal, ts.writeRefusalCause = refusal, cause
 	}
 	ts.commitBackoff = term.NextRetryPause(ts.commitBackoff)
 	ts.CommitAfter = now.Add(ts.commitBackoff)
 }
 
-// IsWriteRefused reports whether the pool is not written now because the API server has refused a write of it.
+// IsWriteRefused reports whether the pool is not written now because of WriteRefusal.
 func (ts *TermState) IsWriteRefused(now time.Time) bool {
 	return ts.WriteRefusal != nil && now.Before(ts.CommitAfter)
 }
