@@ -75,7 +75,7 @@ func (l *sharedPoolLister) listPool(ctx context.Context, key pools.Key) (*grants
 }
 
 // listTimeout bounds a list of everything that uses addresses in a namespace, as the next list waits for it. An API
-// server works on one request for a minute.
+// server ends a request after a minute by default; a proxy may keep one open for ever.
 const listTimeout = 5 * time.Minute
 
 func (l *sharedPoolLister) runSharedList(ctx context.Context, namespace string, batch *sharedList, before chan struct{}) {

@@ -52,7 +52,7 @@ func (pm *poolMetadata) finalizePool(ctx context.Context, p *grants.Pool, base v
 		return false, nil
 	}
 	if !ending.IsMoved(base) {
-		if used, err := pm.isPoolUsed(ctx, p); used || err != nil {
+		if used, err := pm.isPoolUsed(ctx, p, base); used || err != nil {
 			return false, err
 		}
 	}
@@ -81,9 +81,9 @@ func (pm *poolMetadata) patchPool(ctx context.Context, base, next v1alpha1.Pool)
 
 // isPoolUsed reports whether an object has an address of the pool, or a block of it is open. The watch may lag behind an
 // object that another manager wrote: a list decides.
-func (pm *poolMetadata) isPoolUsed(ctx context.Context, p *grants.Pool) (bool, error) {
+func (pm *poolMetadata) isPoolUsed(ctx context.Context, p *grants.Pool, base v1alpha1.Pool) (bool, error) {
 	m := p.Lock()
-	used, carved := m.Space.Ledger.Counts().Owners > 0 || len(m.Grants.ByClaimant) > 0 || m.Carved.HasBlocks(), m.Base.Pool.PoolSpec().Carve != nil
+	used := m.Space.Ledger.Counts().Owners > 0 || len(m.Grants.ByClaimant) > 0 || m.Carved.HasBlocks()
 	m.Unlock()
 	if used {
 		return true, nil
@@ -98,7 +98,7 @@ func (pm *poolMetadata) isPoolUsed(ctx context.Context, p *grants.Pool) (bool, e
 	for _, b := range found.Blocks {
 		// A block in another namespace that is not open, or that was carved for another pool of the name, ends without
 		// this pool.
-		used = used || (b.HasFinalizer && !b.InOtherNamespace && carved)
+		used = used || (b.HasFinalizer && !b.InOtherNamespace && base.PoolSpec().Carve != nil)
 	}
 	return used || len(found.Addresses) > 0, nil
 }

@@ -68,7 +68,7 @@ func (r *Requests) Begin(key string) {
 	if r.byKey[key] == nil {
 		r.byKey[key] = &term.Retry{}
 	}
-	r.byKey[key].Busy = true
+	r.byKey[key].Begin()
 }
 
 // End records the result of a request. It returns when the request is retried, or the zero time if it succeeded or its
@@ -78,7 +78,7 @@ func (r *Requests) End(key string, err error, now time.Time) time.Time {
 	if item == nil {
 		return time.Time{}
 	}
-	item.Busy = false
+	item.End()
 	if err == nil {
 		item.Reset()
 		return time.Time{}

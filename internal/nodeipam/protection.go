@@ -46,7 +46,8 @@ func (op *objectProtection) objectsToUnprotect() []RangeObject {
 // blockObject records that an object could not be protected: it is retried after a while, and its Nodes wait for that.
 func (op *objectProtection) blockObject(ref podcidr.Ref, err error, now time.Time) {
 	b := op.blocked[ref]
-	op.postponeObject(ref, term.Retry{Failures: b.Failures + 1, RetryAt: term.RetryTimeAfter(now, term.RetryDelay(b.Failures))}, func(n *podcidr.Node) {
+	b.FailTransiently(now)
+	op.postponeObject(ref, b, func(n *podcidr.Node) {
 		op.events.addEventf(n, CIDRNotAvailable, "%v; the manager tries again", err)
 	})
 }

@@ -115,7 +115,8 @@ func (nw *nodeWrites) collectDueGrants(now time.Time) (out []*nodeGrant, wait ti
 
 // beginWrite records that a write of a grant is submitted; endWrite records that it has ended.
 func (nw *nodeWrites) beginWrite(g *nodeGrant) {
-	g.Busy, g.writeStarted = true, true
+	g.Begin()
+	g.writeStarted = true
 	nw.inFlight++
 	if g.Failures == 0 {
 		nw.firstInFlight++
@@ -123,7 +124,7 @@ func (nw *nodeWrites) beginWrite(g *nodeGrant) {
 }
 
 func (nw *nodeWrites) endWrite(g *nodeGrant) {
-	g.Busy = false
+	g.End()
 	nw.inFlight--
 	if g.Failures == 0 {
 		nw.firstInFlight--
