@@ -159,16 +159,21 @@ func TestManagersDoNotAlternateForStatus(t *testing.T) {
 	})
 }
 
+// newRanges returns ClusterCIDRs of the given names, with the same addresses.
+func newRanges(names ...string) (all []client.Object) {
+	for _, name := range names {
+		cc := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Generation: 1}}
+		cc.Spec = v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.0.0.0/16"}
+		all = append(all, cc)
+	}
+	return all
+}
+
 // TestConflictIsRetriedSoon checks that a status that could not be written, as the cache is behind, is retried
 // after a second, whatever another status waits for.
 func TestConflictIsRetriedSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var all []client.Object
-		for _, name := range []string{"a", "b"} {
-			cc := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Generation: 1}}
-			cc.Spec = v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.0.0.0/16"}
-			all = append(all, cc)
-		}
+		all := newRanges("a", "b")
 		conflicts := 0
 		c := interceptor.NewClient(fake.NewClientBuilder().WithScheme(newScheme(t)).WithObjects(all...).WithStatusSubresource(all...).Build(), interceptor.Funcs{
 			SubResourcePatch: func(ctx context.Context, in client.Client, of string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
@@ -221,12 +226,7 @@ func TestConflictIsRetriedSoon(t *testing.T) {
 // that of another one.
 func TestRefusedStatusDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var all []client.Object
-		for _, name := range []string{"a", "b"} {
-			cc := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Generation: 1}}
-			cc.Spec = v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.0.0.0/16"}
-			all = append(all, cc)
-		}
+		all := newRanges("a", "b")
 		var written []string
 		c := interceptor.NewClient(fake.NewClientBuilder().WithScheme(newScheme(t)).WithObjects(all...).WithStatusSubresource(all...).Build(), interceptor.Funcs{
 			SubResourcePatch: func(ctx context.Context, in client.Client, of string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {

@@ -79,6 +79,20 @@ func TestBlocksOfAGlobalPool(t *testing.T) {
 	}
 }
 
+// newGlobalChildAllocator returns an allocator that holds a global pool, which is carved from another.
+func newGlobalChildAllocator(key pools.Key) *Allocator {
+	a := New(Options{ManagerID: "me", BlockNamespace: "home", Clock: clocktesting.NewFakeClock(noon)})
+	obj := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: key.Name, UID: "pool-uid", ResourceVersion: "10", Generation: 1}}
+	obj.Spec.Carve = &v1alpha1.Carve{PoolRef: v1alpha1.PoolReference{Kind: key.Kind, Name: siteKey.Name}, PrefixLength: 30}
+	obj.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "me", Term: 1}
+	m := a.pools.lockPool(key)
+	defer m.Unlock()
+	m.SetBasePool(obj)
+	m.Term.Holder, m.Term.Number = true, 1
+	m.RebuildLedger(&grants.ListedObjects{})
+	return a
+}
+
 // TestBlockInOtherNamespaceEnds checks that a block in a namespace where no blocks of global pools are created any more
 // ends, where it is the pool's own and nothing uses it: it was requested before the manager moved, and not opened by
 // then.
@@ -101,14 +115,8 @@ func TestBlockInOtherNamespaceEnds(t *testing.T) {
 		"UsedAndOur": {block: "pool-1", used: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := New(Options{ManagerID: "me", BlockNamespace: "home", Clock: clocktesting.NewFakeClock(noon)})
-			obj := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: key.Name, UID: "pool-uid", ResourceVersion: "10", Generation: 1}}
-			obj.Spec.Carve = &v1alpha1.Carve{PoolRef: v1alpha1.PoolReference{Kind: key.Kind, Name: siteKey.Name}, PrefixLength: 30}
-			obj.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "me", Term: 1}
+			a := newGlobalChildAllocator(key)
 			m := a.pools.lockPool(key)
-			m.SetBasePool(obj)
-			m.Term.Holder, m.Term.Number = true, 1
-			m.RebuildLedger(&grants.ListedObjects{})
 			if tt.used {
 				observeAddress(m, "a", "10.0.0.5", "uid-a")
 			}
@@ -238,22 +246,14 @@ func TestPoolWithBlocksIsNotForgotten(t *testing.T) {
 // refuses waits before it is repeated, also where the block has changed since.
 func TestRefusedRequestInOtherNamespaceWaits(t *testing.T) {
 	key := pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: testKey.Name}
-	a := New(Options{ManagerID: "me", BlockNamespace: "home", Clock: clocktesting.NewFakeClock(noon)})
-	obj := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: key.Name, UID: "pool-uid", ResourceVersion: "10", Generation: 1}}
-	obj.Spec.Carve = &v1alpha1.Carve{PoolRef: v1alpha1.PoolReference{Kind: key.Kind, Name: siteKey.Name}, PrefixLength: 30}
-	obj.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "me", Term: 1}
-	m := a.pools.lockPool(key)
-	m.SetBasePool(obj)
-	m.Term.Holder, m.Term.Number = true, 1
-	m.RebuildLedger(&grants.ListedObjects{})
-	m.Unlock()
+	a := newGlobalChildAllocator(key)
 	observe := func(version string) {
 		a.feed.observeBlock(newBlock("pool-1", firstBlock, func(o *v1alpha1.IPAllocation) {
 			o.Namespace, o.Spec.ChildPoolRef.Kind, o.Spec.PoolRef.Kind, o.ResourceVersion = "old", key.Kind, key.Kind, version
 		}))
 	}
 	observe("100")
-	m = a.pools.lockPool(key)
+	m := a.pools.lockPool(key)
 	due := func() []grants.BlockRequest {
 		out, _ := m.Growth.DueBlockRequests(noon, time.Minute)
 		return slices.DeleteFunc(out, func(r grants.BlockRequest) bool { return r.Verb == carve.CreateBlock })

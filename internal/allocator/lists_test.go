@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -106,6 +108,45 @@ func TestListsOfKindsRunConcurrently(t *testing.T) {
 	if len(found.Claimants) != 2*n || len(found.Addresses) != n {
 		t.Errorf("%d claimants and %d IPAddresses were found, not %d and %d", len(found.Claimants), len(found.Addresses), 2*n, n)
 	}
+}
+
+// stuckLister never answers its first list of claims, whose request a proxy keeps open.
+type stuckLister struct {
+	listedObjects
+
+	lists int
+}
+
+func (l *stuckLister) List(ctx context.Context, of client.Object, namespace string, visit func(client.Object)) (string, error) {
+	if _, isClaim := of.(*ipamv1.IPAddressClaim); isClaim {
+		if l.lists++; l.lists == 1 {
+			<-ctx.Done()
+			return "", ctx.Err()
+		}
+	}
+	return l.listedObjects.List(ctx, of, namespace, visit)
+}
+
+// TestStuckListEnds checks that a list that is never answered ends, and delays the next list of its namespace no longer
+// than documented: that one waits for it, also where the caller of the first has gone.
+func TestStuckListEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &stuckLister{}
+		e.addServedClaim(testKey, "a", "10.0.0.1")
+		l := sharedPoolLister{source: e, blockFromObject: (&servedScope{Options: &Options{}}).blockFromObject}
+		gone, leave := context.WithCancel(t.Context())
+		go func() { _, _ = l.listPool(gone, testKey) }()
+		synctest.Wait()
+		leave()
+		begun := time.Now()
+		found, err := l.listPool(t.Context(), testKey)
+		if err != nil || len(found.Claimants) != 1 {
+			t.Fatalf("the next list finds %+v: %v", found, err)
+		}
+		if waited := time.Since(begun); waited != listTimeout {
+			t.Errorf("the next list waits for %v, not %v", waited, listTimeout)
+		}
+	})
 }
 
 // eventAudience records the objects for which events are recorded.

@@ -33,6 +33,13 @@ func (a readAPI) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _
 // TestRepeatedReadIsNoRevertedWrite checks that a job that has to read an object again, as that has changed since, ends
 // to be tried again soon, and does not report that another writer reverts its writes.
 func TestRepeatedReadIsNoRevertedWrite(t *testing.T) {
+	for verb, name := range map[grants.Verb]string{grants.VerifyTerm: "the pool", grants.GetClaimant: "the claim", grants.GetAddress: "the IPAddress"} {
+		t.Run(name, func(t *testing.T) { checkRepeatedRead(t, verb) })
+	}
+}
+
+func checkRepeatedRead(t *testing.T, verb grants.Verb) {
+	t.Helper()
 	p := newTestPool(t, "10.0.0.1-10.0.0.4")
 	c := observeClaim(p, "a", 0)
 	live := p.Base.Pool.DeepCopyObject().(*v1alpha1.NetworkPool)
@@ -41,7 +48,7 @@ func TestRepeatedReadIsNoRevertedWrite(t *testing.T) {
 	asks := 0
 	err := a.jobs.runSteps(t.Context(), grants.NewPool(p), *c, func(*grants.PoolState, *grants.Claimant, *grants.Attempt) (grants.Step, bool) {
 		asks++
-		return grants.NewStep(grants.VerifyTerm), true
+		return grants.NewStep(verb), true
 	})
 	if !errors.Is(err, errStateChanged) || isRevertedWrite(err) || asks != 2 {
 		t.Errorf("after %d decisions: %v", asks, err)

@@ -35,6 +35,18 @@ type requestLog struct {
 	all []string
 	// failReads reports whether every read fails; failAll reports whether every request does.
 	failReads, failAll bool
+	// answerAfter is how long the answer to a read of the ConfigMap, or to a write of it, takes; sentAt is when the last
+	// one was sent.
+	answerAfter time.Duration
+	sentAt      time.Time
+}
+
+// delayAnswer waits for the answer to a request for the ConfigMap.
+func (c *requestLog) delayAnswer(o client.Object) {
+	if _, isRecord := o.(*corev1.ConfigMap); isRecord && c.answerAfter > 0 {
+		c.sentAt = time.Now()
+		<-time.After(c.answerAfter)
+	}
 }
 
 func (c *requestLog) recordf(format string, args ...any) {
@@ -78,6 +90,7 @@ func newTestSite(t *testing.T, objects ...client.Object) (*ClusterAllocator, *re
 			if c.failReads || c.failAll {
 				return timeout
 			}
+			c.delayAnswer(o)
 			return in.Get(ctx, key, o, opts...)
 		},
 		List: func(ctx context.Context, in client.WithWatch, all client.ObjectList, opts ...client.ListOption) error {
@@ -98,6 +111,7 @@ func newTestSite(t *testing.T, objects ...client.Object) (*ClusterAllocator, *re
 			if c.failAll {
 				return timeout
 			}
+			c.delayAnswer(o)
 			return in.Update(ctx, o, opts...)
 		},
 		Patch: func(ctx context.Context, in client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
@@ -144,6 +158,47 @@ func newRange(finalizers ...string) *v1alpha1.ClusterCIDR {
 		ObjectMeta: metav1.ObjectMeta{Name: "c", UID: "uid-c", Finalizers: finalizers},
 		Spec:       v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.0.0.0/23"},
 	}
+}
+
+// TestAgeOfRecord checks R10 and R14: the record is as old as the request that shows it, a commit or a read, and not as
+// its answer, which may take long: another manager may have replaced it since.
+func TestAgeOfRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := newTestSite(t, newNode(), newRange(v1alpha1.ClusterCIDRFinalizer))
+		reconcileForMinutes(t, s, false)
+		c.answerAfter = 10 * time.Second
+		b := newNode()
+		b.Name, b.UID = "b", "uid-b"
+		if err := c.Create(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+		s.ObserveObject(b)
+		if _, err := s.commitPlanned(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		checkAge := func(of string) {
+			t.Helper()
+			m := s.state.lock()
+			defer m.Unlock()
+			if !m.record.verifiedAt.Equal(c.sentAt) || time.Since(c.sentAt) < c.answerAfter {
+				t.Errorf("after %s that was sent at %v the record counts as seen at %v", of, c.sentAt, m.record.verifiedAt)
+			}
+		}
+		checkAge("a commit")
+		<-time.After(time.Minute)
+		if _, err := s.dispatchWrites(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		checkAge("a read")
+	})
+}
+
+// commitPlanned plans for the Nodes that wait, and commits, without the writes that follow.
+func (ca *ClusterAllocator) commitPlanned(ctx context.Context) (time.Duration, error) {
+	m := ca.state.lock()
+	m.planner.planGrants(ca.Now())
+	m.Unlock()
+	return ca.commitState(ctx)
 }
 
 // TestOrderOfGrant checks R14, R15 and K33: the order of the requests of a first grant, and the body of the patch
