@@ -68,7 +68,7 @@ func AllocationFromObject(a *v1alpha1.IPAllocation, finalizer string) Allocation
 		out.RefusalReason, out.RefusalMessage = ready.Reason, ready.Message
 	}
 	// Every user who can create an IPAllocation can write a record; only the holder writes the status.
-	published, _ := poolutil.ParseRange(a.Status.StartAddress + "-" + a.Status.EndAddress)
+	published := PublishedRange(a)
 	record, _ := poolutil.ParseRange(a.Annotations[v1alpha1.AddressAnnotation])
 	for _, r := range []netipx.IPRange{record, published} {
 		if r.IsValid() {
@@ -78,6 +78,16 @@ func AllocationFromObject(a *v1alpha1.IPAllocation, finalizer string) Allocation
 	if published.IsValid() && published == record {
 		out.Prefix, _ = published.Prefix()
 	}
+	return out
+}
+
+// PublishedRange returns the range that the holder of its pool has published in the status of an IPAllocation; it is not
+// valid if there is none. The status of an allocation that is pending or failed names no range that counts.
+func PublishedRange(a *v1alpha1.IPAllocation) netipx.IPRange {
+	if a.Status.Phase != v1alpha1.AllocationAllocated && a.Status.Phase != v1alpha1.AllocationReleased {
+		return netipx.IPRange{}
+	}
+	out, _ := poolutil.ParseRange(a.Status.StartAddress + "-" + a.Status.EndAddress)
 	return out
 }
 

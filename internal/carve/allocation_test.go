@@ -29,7 +29,13 @@ func withRecord(text string) func(*v1alpha1.IPAllocation) {
 }
 
 func withStatus(first, last string) func(*v1alpha1.IPAllocation) {
-	return func(a *v1alpha1.IPAllocation) { a.Status.StartAddress, a.Status.EndAddress = first, last }
+	return func(a *v1alpha1.IPAllocation) {
+		a.Status.Phase, a.Status.StartAddress, a.Status.EndAddress = v1alpha1.AllocationAllocated, first, last
+	}
+}
+
+func inPhase(phase v1alpha1.AllocationPhase) func(*v1alpha1.IPAllocation) {
+	return func(a *v1alpha1.IPAllocation) { a.Status.Phase = phase }
 }
 
 func withCondition(kind string, status metav1.ConditionStatus, message string) func(*v1alpha1.IPAllocation) {
@@ -59,6 +65,9 @@ func TestAllocationFromObject(t *testing.T) {
 		"record alone":          {change: []func(*v1alpha1.IPAllocation){withRecord(record)}, recorded: 1, prefixes: 1},
 		"status alone":          {change: []func(*v1alpha1.IPAllocation){withStatus(first, last)}, recorded: 1, prefixes: 1},
 		"both":                  {change: []func(*v1alpha1.IPAllocation){withRecord(record), withStatus(first, last)}, want: prefix, wantGranted: prefix, recorded: 2, prefixes: 2},
+		"released":              {change: []func(*v1alpha1.IPAllocation){withRecord(record), withStatus(first, last), inPhase(v1alpha1.AllocationReleased)}, want: prefix, wantGranted: prefix, recorded: 2, prefixes: 2},
+		"failed":                {change: []func(*v1alpha1.IPAllocation){withRecord(record), withStatus(first, last), inPhase(v1alpha1.AllocationFailed)}, recorded: 1, prefixes: 1},
+		"pending":               {change: []func(*v1alpha1.IPAllocation){withRecord(record), withStatus(first, last), inPhase(v1alpha1.AllocationPending)}, recorded: 1, prefixes: 1},
 		"they differ":           {change: []func(*v1alpha1.IPAllocation){withRecord("10.0.0.8-10.0.0.11"), withStatus(first, last)}, recorded: 2, prefixes: 2},
 		"not a prefix":          {change: []func(*v1alpha1.IPAllocation){withRecord("10.0.0.4-10.0.0.6"), withStatus("10.0.0.4", "10.0.0.6")}, recorded: 2},
 		"another object has it": {change: []func(*v1alpha1.IPAllocation){withRecord(record), withStatus(first, last), withCondition(v1alpha1.OverlapCondition, metav1.ConditionTrue, "pool-2 has it")}, want: prefix, recorded: 2, prefixes: 2},

@@ -90,7 +90,7 @@ func (w *world) answerAllocation(a *v1alpha1.IPAllocation, block netip.Prefix) {
 			meta.SetStatusCondition(&s.Conditions, ready)
 			if block.IsValid() {
 				r := netipx.RangeOfPrefix(block)
-				s.StartAddress, s.EndAddress = r.From().String(), r.To().String()
+				s.Phase, s.StartAddress, s.EndAddress = v1alpha1.AllocationAllocated, r.From().String(), r.To().String()
 			}
 		})
 	})

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/annotations"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
@@ -109,9 +110,7 @@ func NewClaimant(a *v1alpha1.IPAllocation) *grants.Claimant {
 		}
 	}
 	ready := ptr.Deref(meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ReadyCondition), metav1.Condition{})
-	if a.Status.Phase == v1alpha1.AllocationAllocated || a.Status.Phase == v1alpha1.AllocationReleased {
-		out.PublishedRange, _ = poolutil.ParseRange(a.Status.StartAddress + "-" + a.Status.EndAddress)
-	}
+	out.PublishedRange = carve.PublishedRange(a)
 	if a.Status.AllocatedAt != nil {
 		b.allocatedAt = a.Status.AllocatedAt.Time
 	}
