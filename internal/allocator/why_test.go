@@ -61,6 +61,39 @@ func TestPoolWithoutAllocatableAddressReportsIt(t *testing.T) {
 	}
 }
 
+// TestPoolOfPreAllocationsNamesThem checks that a pool whose preAllocations keep all of its addresses says so to claims
+// of other names, and that these are served after either step that the message names (W29).
+func TestPoolOfPreAllocationsNamesThem(t *testing.T) {
+	refusalFor := func(addresses string, pins map[string]string, names ...string) string {
+		p := newTestPool(t, addresses, func(o *v1alpha1.NetworkPool) { o.Spec.PreAllocations = pins })
+		var message string
+		for _, name := range names {
+			if _, refusal := p.Planner.ChooseRange(observeClaim(p, name, 0)); refusal != nil {
+				message = refusal.Reason + ": " + refusal.Message
+			}
+		}
+		return message
+	}
+	both := map[string]string{"a": "10.0.0.1", "b": "10.0.0.2"}
+	const want = "PoolExhausted: NetworkPool ns/pool has no free address: spec.preAllocations keep all that it hands out for claims of other names; " +
+		"add addresses to the pool, or remove entries of its spec.preAllocations"
+	if got := refusalFor("10.0.0.1-10.0.0.2", both, "c"); got != want {
+		t.Errorf("%q", got)
+	}
+	if got := refusalFor("10.0.0.1-10.0.0.2", both, "a", "b"); got != "" {
+		t.Errorf("claims of these names: %s", got)
+	}
+	if got := refusalFor("10.0.0.1-10.0.0.3", both, "c"); got != "" {
+		t.Errorf("with more addresses: %s", got)
+	}
+	if got := refusalFor("10.0.0.1-10.0.0.2", map[string]string{"a": "10.0.0.1"}, "c"); got != "" {
+		t.Errorf("with fewer preAllocations: %s", got)
+	}
+	if got := refusalFor("10.0.0.1-10.0.0.3", both, "c", "d"); !strings.Contains(got, "all are allocated, reserved or resting") {
+		t.Errorf("with a claim that has the rest: %q", got)
+	}
+}
+
 // TestReadyNamesClaimsOutsideSpec checks that Ready names the claims whose addresses an edit of the spec has left
 // outside, and those whose address is kept for another name.
 func TestReadyNamesClaimsOutsideSpec(t *testing.T) {

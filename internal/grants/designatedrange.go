@@ -50,7 +50,11 @@ func (inv *Inventory) CoolingUnitFor(c *Claimant) netipx.IPRange {
 // address starts to cool down.
 func (inv *Inventory) NoFreeAddressRefusal() *Refusal {
 	text := fmt.Sprintf("%s has no free address: its spec leaves none; %s", inv.Base.Key, inv.Base.addAddressesAdvice())
-	if inv.Space.Ledger.Counts().Total > 0 {
+	switch {
+	case inv.Space.Ledger.Counts().Total == 0:
+	case inv.Space.Layout.HasOnlyPins():
+		text = fmt.Sprintf("%s has no free address: spec.preAllocations keep all that it hands out for claims of other names; add addresses to %s, or remove entries of its spec.preAllocations", inv.Base.Key, inv.Base.EditablePoolName())
+	default:
 		text = fmt.Sprintf("%s has no free address: all are allocated, reserved or resting%s; add addresses to %s, or delete machines or claims%s", inv.Base.Key, inv.Excluded.sharedPoolNote(), inv.Base.EditablePoolName(), inv.Cooling.reuseGraceNote())
 	}
 	return &Refusal{Reason: ipamv1.IPAddressClaimReadyPoolExhaustedReason, Message: text}

@@ -188,6 +188,20 @@ func (l *Layout) Pins() iter.Seq2[string, netip.Addr] {
 	}
 }
 
+// HasOnlyPins reports whether the pool hands out addresses, and preAllocations keep all of them.
+func (l *Layout) HasOnlyPins() bool {
+	if len(l.pins) == 0 {
+		return false
+	}
+	var rest netipx.IPSetBuilder
+	rest.AddSet(l.grantable)
+	for _, pin := range l.pins {
+		rest.RemovePrefix(netip.PrefixFrom(pin, min(l.unitBits, pin.BitLen())).Masked())
+	}
+	left, _ := rest.IPSet() // cannot fail: the addresses are valid
+	return len(left.Ranges()) == 0
+}
+
 // OverlappingRanges returns the ranges that two pools both declare.
 func OverlappingRanges(a, b *Layout) []netipx.IPRange {
 	if !a.declared.Overlaps(b.declared) {

@@ -161,6 +161,7 @@ var table = map[string][]row{
 		{steps: "add addresses / set the failureDomain of the machines in their control plane or MachineDeployment%s", testedBy: []string{"internal/allocator: TestMachineMessagesNameStepsThatHelp"}},
 		{steps: "add addresses there, or a subnet for the failure domain / delete machines or claims%s", testedBy: []string{"internal/allocator: TestMachineMessagesNameStepsThatHelp"}},
 		{steps: "add addresses to %s / delete machines or claims%s", testedBy: []string{"internal/allocator: TestClaimantMessagesNameStepsThatHelp"}},
+		{steps: "add addresses to %s / remove entries of its spec.preAllocations", testedBy: []string{"internal/allocator: TestPoolOfPreAllocationsNamesThem"}},
 		{steps: "add addresses to %s / exclude fewer", testedBy: []string{"internal/allocator: TestEmptyMirrorAdviceHelps"}},
 		{steps: "add the failure domain to failureDomains of one of its spec.subnets", testedBy: []string{"internal/allocator: TestMachineMessagesNameStepsThatHelp"}},
 		{steps: "apply the manifests of the manager's release again, which give it this right", testedBy: []string{"internal/allocator: TestObstacles"}},
