@@ -22,6 +22,8 @@ const (
 	// condition is written when only numbers have changed.
 	reportInterval    = time.Second
 	conditionInterval = 10 * time.Second
+	// maxNamedRanges is how many ClusterCIDRs the condition of a Cluster names; the others are counted.
+	maxNamedRanges = 5
 )
 
 // conditionFromReport returns the condition with whether the Nodes of a Cluster have their pod CIDRs. selected reports
@@ -41,7 +43,7 @@ func conditionFromReport(found nodeipam.Report, selected bool) metav1.Condition 
 		out.Message = fmt.Sprintf("the pod CIDRs of %s overlap those of others: their events say which", text.FormatCount(found.ConflictingNodes, "Node", "Nodes"))
 	case found.RefusedCount > 0 && len(found.FullRanges) > 0:
 		out.Reason = v1alpha1.ExhaustedReason
-		out.Message = fmt.Sprintf("%s: all ClusterCIDRs that match are full: %s", formatWaitingNodes(found), strings.Join(found.FullRanges, ", "))
+		out.Message = fmt.Sprintf("%s: all ClusterCIDRs that match are full: %s", formatWaitingNodes(found), joinRanges(found.FullRanges))
 	case found.RefusedCount > 0:
 		out.Reason = v1alpha1.NoMatchReason
 		out.Message = formatWaitingNodes(found) + ": no ClusterCIDR selects them"
@@ -49,6 +51,14 @@ func conditionFromReport(found nodeipam.Report, selected bool) metav1.Condition 
 		out.Status, out.Reason = metav1.ConditionTrue, v1alpha1.ReadyReason
 	}
 	return out
+}
+
+// joinRanges joins the names of ClusterCIDRs, up to maxNamedRanges of them.
+func joinRanges(names []string) string {
+	if n := len(names) - maxNamedRanges; n > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamedRanges], ", "), n)
+	}
+	return strings.Join(names, ", ")
 }
 
 // formatWaitingNodes returns how many Nodes wait, with the names of some.

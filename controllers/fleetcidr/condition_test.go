@@ -1,6 +1,7 @@
 package fleetcidr
 
 import (
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,6 +33,14 @@ func TestConditionFromReport(t *testing.T) {
 			selected: true, found: nodeipam.Report{NodeCount: 9, RefusedCount: 4, RefusedNames: []string{"a", "b", "c"}, FullRanges: []string{"big", "default"}},
 			status: metav1.ConditionFalse, reason: v1alpha1.ExhaustedReason,
 			message: "4 of 9 Nodes wait for a pod CIDR: a, b, c, …: all ClusterCIDRs that match are full: big, default",
+		},
+		"as many as are named": {
+			selected: true, found: nodeipam.Report{NodeCount: 1, RefusedCount: 1, RefusedNames: []string{"a"}, FullRanges: strings.Split("abcde", "")},
+			status: metav1.ConditionFalse, reason: v1alpha1.ExhaustedReason, message: "1 of 1 Nodes wait for a pod CIDR: a: all ClusterCIDRs that match are full: a, b, c, d, e",
+		},
+		"no user reads a hundred names": {
+			selected: true, found: nodeipam.Report{NodeCount: 1, RefusedCount: 1, RefusedNames: []string{"a"}, FullRanges: strings.Split("abcdefg", "")},
+			status: metav1.ConditionFalse, reason: v1alpha1.ExhaustedReason, message: "1 of 1 Nodes wait for a pod CIDR: a: all ClusterCIDRs that match are full: a, b, c, d, e and 2 more",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
