@@ -21,12 +21,13 @@ type nodeExplainer struct {
 	*PodCIDRs
 	view        *nodeipam.SnapshotView
 	node        *podcidr.Node
+	now         time.Time
 	explanation Explanation
 }
 
 // ExplainNode explains why a Node has its pod CIDRs, or has none. It returns false where there is no Node of that name.
 func ExplainNode(of PodCIDRs, name string, now time.Time) (Explanation, bool) {
-	x := nodeExplainer{PodCIDRs: &of, view: of.newSnapshotView(now), explanation: Explanation{Subject: "Node " + name}}
+	x := nodeExplainer{PodCIDRs: &of, view: of.newSnapshotView(now), now: now, explanation: Explanation{Subject: "Node " + name}}
 	nodes := x.view.Nodes()
 	i := slices.IndexFunc(nodes, func(n *podcidr.Node) bool { return n.Name == name })
 	if i < 0 {
@@ -173,6 +174,11 @@ func (ne *nodeExplainer) explainWaitingElsewhere() {
 
 // explainWaitingForRanges explains what a manager would do with the Node now.
 func (ne *nodeExplainer) explainWaitingForRanges() {
+	if until, waits := ne.view.WaitsForLabels(ne.node, ne.now); waits {
+		ne.addFinding(fmt.Sprintf("its taint shows that it may still get labels, which decide which ClusterCIDR serves it: it waits until the taint is removed, or about %s", until.UTC().Format(time.RFC3339)),
+			"docs/node-cidrs.md#which-range-a-node-gets: what sets the labels removes the taint")
+		return
+	}
 	for _, note := range ne.view.EventsForNode(ne.node.UID) {
 		if note.Reason == nodeipam.CIDRNotAvailable {
 			ne.addFinding(note.Message, "docs/node-cidrs.md#a-cluster-that-is-full; `kubectl get clustercidrs -o wide` shows how full they are")

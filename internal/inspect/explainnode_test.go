@@ -55,10 +55,29 @@ func TestExplainNode(t *testing.T) {
 	leaving.DeletionTimestamp = &metav1.Time{Time: noon}
 	named := newTestNode("w", "")
 	named.Annotations = map[string]string{clusterv1.ClusterNameAnnotation: "prod", clusterv1.ClusterNamespaceAnnotation: "team-a"}
+	early := newTestNode("w", "")
+	early.CreationTimestamp = metav1.NewTime(noon.Add(-time.Minute))
+	early.Spec.Taints = []corev1.Taint{{Key: clusterv1.NodeUninitializedTaint.Key, Effect: corev1.TaintEffectNoSchedule}}
+	late := early
+	late.CreationTimestamp = metav1.NewTime(noon.Add(-time.Hour))
+	big := newTestRange("big", "10.8.0.0/24", selecting("size", "big"))
 	tests := map[string]struct {
 		of   PodCIDRs
 		want string
 	}{
+		"It waits for labels": {
+			PodCIDRs{Nodes: []corev1.Node{early}, ClusterCIDRs: ranges(one, big), FenceState: held},
+			"waits: waits for its pod CIDR\nwhy: its taint shows that it may still get labels, which decide which ClusterCIDR serves it: it waits until the taint is removed, or about 2026-11-24T12:01:00Z" +
+				" -> docs/node-cidrs.md#which-range-a-node-gets: what sets the labels removes the taint\ntried: 1. one, 10.1.0.0/24: has room: 1 of 1 node CIDRs are free | -  big, 10.8.0.0/24: does not select it; it is for Nodes with size in (big)",
+		},
+		"No labels decide": {
+			PodCIDRs{Nodes: []corev1.Node{early}, ClusterCIDRs: ranges(one), FenceState: held},
+			"waits: waits for its pod CIDR\nwhy: nothing is in its way: it is about to be given 10.1.0.0/24 of ClusterCIDR one -> " + runs + "\ntried: 1. one, 10.1.0.0/24: has room: 1 of 1 node CIDRs are free",
+		},
+		"The labels never came": {
+			PodCIDRs{Nodes: []corev1.Node{late}, ClusterCIDRs: ranges(one, big), FenceState: held},
+			"waits: waits for its pod CIDR\nwhy: nothing is in its way: it is about to be given 10.1.0.0/24 of ClusterCIDR one -> " + runs + "\ntried: 1. one, 10.1.0.0/24: has room: 1 of 1 node CIDRs are free | -  big, 10.8.0.0/24: does not select it; it is for Nodes with size in (big)",
+		},
 		"It has them": {
 			PodCIDRs{Nodes: []corev1.Node{newTestNode("w", "one", "10.1.0.0/24")}, ClusterCIDRs: ranges(one), FenceState: held},
 			"ok: has 10.1.0.0/24 of ClusterCIDR one\n" + byName + "one: 10.1.0.0/24",

@@ -134,6 +134,14 @@ func (v *SnapshotView) RefusalForNode(uid types.UID) (podcidr.Refusal, bool) {
 	return why, ok
 }
 
+// WaitsForLabels reports whether a Node that waits gets nothing yet, because its taint shows that it may still get labels,
+// and labels decide what Nodes get. It returns when the wait ends at the latest, as the Node began it: a manager that was
+// started later waits longer.
+func (v *SnapshotView) WaitsForLabels(n *podcidr.Node, now time.Time) (until time.Time, waits bool) {
+	until = n.CreatedAt.Add(n.LabelsTimeout)
+	return until, v.state.ranges.hasSelectors() && n.LabelsTimeout > 0 && until.After(now)
+}
+
 // WaitingCount returns how many Nodes wait for a grant, including those that get none.
 func (v *SnapshotView) WaitingCount() int { return len(v.plannedGrants) + len(v.state.waiting.refused) }
 
