@@ -8,9 +8,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/stream"
 )
 
-// TestHistory checks that a manager whose etcd was put back ends with that error, however often it was noticed;
-// otherwise it ends with its context.
-func TestHistory(t *testing.T) {
+// TestRollbackEndsManager checks that a manager whose etcd was put back ends with that error, however often it was
+// noticed; otherwise it ends with its context.
+func TestRollbackEndsManager(t *testing.T) {
 	streams := &stream.Client{}
 	h := newRollbackMonitor(streams)
 	ctx, end := context.WithCancel(t.Context())

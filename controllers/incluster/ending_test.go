@@ -73,9 +73,9 @@ func TestEndOfAMove(t *testing.T) {
 	}
 }
 
-// TestEndSurvivesCrashes checks U85: the finalizer is removed from the pool only when its mirror is a pool of its own,
-// wherever a manager dies on the way, and whatever another writer does meanwhile.
-func TestEndSurvivesCrashes(t *testing.T) {
+// TestPoolDeletionSurvivesCrashes checks U85: the finalizer is removed from the pool only when its mirror is a pool of
+// its own, wherever a manager dies on the way, and whatever another writer does meanwhile.
+func TestPoolDeletionSurvivesCrashes(t *testing.T) {
 	const writes = 2
 	for at := 1; at <= writes; at++ {
 		for _, how := range []string{"before", "after", "conflict"} {
@@ -147,9 +147,9 @@ func isPoolKept(t *testing.T, c client.Client) (kept bool) {
 	return kept
 }
 
-// TestEndWaitsForUsers checks U85: a claim or an IPAddress that names the old pool keeps it, and is named in the
-// mirror; what happens in between makes the last write fail.
-func TestEndWaitsForUsers(t *testing.T) {
+// TestPoolDeletionWaitsForUsers checks U85: a claim or an IPAddress that names the old pool keeps it, and is named in
+// the mirror; what happens in between makes the last write fail.
+func TestPoolDeletionWaitsForUsers(t *testing.T) {
 	old := ipamv1.IPPoolReference{APIGroup: incluster.GroupVersion.Group, Kind: incluster.IPPoolKind, Name: "p"}
 	claim := &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"}, Spec: ipamv1.IPAddressClaimSpec{PoolRef: old}}
 	address := &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}, Spec: ipamv1.IPAddressSpec{PoolRef: old}}

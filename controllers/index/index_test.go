@@ -16,9 +16,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// TestIndex checks that what the watch shows late, or again, does not undo what is known, and B34: the index has all
-// load-balancer blocks of a Cluster, and no others.
-func TestIndex(t *testing.T) {
+// TestBlockIndex checks that what the watch shows late, or again, does not undo what is known, and B34: the index has
+// all load-balancer blocks of a Cluster, and no others.
+func TestBlockIndex(t *testing.T) {
 	g := NewWithT(t)
 	b := &BlockIndex{}
 	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())

@@ -14,9 +14,9 @@ func heartbeatAt(renewed int64) *coordinationv1.Lease {
 	return &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{RenewTime: ptr.To(metav1.NewMicroTime(time.Unix(renewed, 0))), LeaseDurationSeconds: ptr.To(int32(4))}}
 }
 
-// TestHeartbeats checks T1: a host is alive while its heartbeat changes, by the clock of the manager, whatever the
-// clock of the host shows.
-func TestHeartbeats(t *testing.T) {
+// TestHeartbeatLiveness checks T1: a host is alive while its heartbeat changes, by the clock of the manager, whatever
+// the clock of the host shows.
+func TestHeartbeatLiveness(t *testing.T) {
 	h, begin := newHeartbeats(), time.Now()
 	at := func(seconds int) time.Time { return begin.Add(time.Duration(seconds) * time.Second) }
 	steps := []struct {

@@ -133,9 +133,9 @@ type world struct {
 	keptKinds []faults.Kind
 }
 
-// TestWorlds (H17) runs random stories in random orders of steps, with one manager and with two, while calls fail,
-// answers are lost, and managers die and sleep.
-func TestWorlds(t *testing.T) {
+// TestRandomSequences (H17) runs random stories in random orders of steps, with one manager and with two, while calls
+// fail, answers are lost, and managers die and sleep.
+func TestRandomSequences(t *testing.T) {
 	n := 1000
 	if testing.Short() {
 		n = 150

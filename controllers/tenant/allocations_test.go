@@ -9,7 +9,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-func TestWait(t *testing.T) {
+func TestRequeueDelay(t *testing.T) {
 	for name, c := range map[string]struct{ got, want requeueDelay }{
 		"no result":       {requeueDelay(0).minWait(0), 0},
 		"one says":        {requeueDelay(0).minWait(newRequeueDelay(time.Second)), requeueDelay(time.Second)},

@@ -63,8 +63,8 @@ func TestTenantFaults(t *testing.T) {
 	enumerate(t, disturbances, func(calm result) int { return calm.writes }, func(w *world, r *faults.Request, i int) bool { return r.IsWrite() && w.Writes == i })
 }
 
-// TestTenantReads runs every scenario with every disturbance at every live read.
-func TestTenantReads(t *testing.T) {
+// TestTenantFaultsAtEveryRead runs every scenario with every disturbance at every live read.
+func TestTenantFaultsAtEveryRead(t *testing.T) {
 	enumerate(t, liveReadDisturbances, func(calm result) int { return calm.reads }, func(w *world, r *faults.Request, i int) bool { return !r.IsWrite() && w.Reads() == i })
 }
 
@@ -95,11 +95,11 @@ func enumerate(t *testing.T, all []disturbance, calls func(result) int, hit func
 	})
 }
 
-// TestTenantWakesUp pauses the manager at every write, for as long as another one needs to take the block away and to
-// release it. What the paused manager was about to write, and what it knows, is of a block that may be another
-// Cluster's: it used to show that to the load balancer again, as nothing fenced that write and no list was newer than
-// its watch.
-func TestTenantWakesUp(t *testing.T) {
+// TestTenantManagerPausedAtEveryWrite pauses the manager at every write, for as long as another one needs to take the
+// block away and to release it. What the paused manager was about to write, and what it knows, is of a block that may
+// be another Cluster's: it used to show that to the load balancer again, as nothing fenced that write and no list was
+// newer than its watch.
+func TestTenantManagerPausedAtEveryWrite(t *testing.T) {
 	each(t, func(t *testing.T, s scenario, o sim.Order, _ int, calm result) (runs int) {
 		t.Helper()
 		for i := 1; i <= calm.writes && slices.Contains([]string{"shrink", "apart", "Cilium shrinks", "Cilium apart", "moves to Cilium"}, s.name); i++ {
@@ -160,9 +160,9 @@ func TestTenantCreatesLate(t *testing.T) {
 	})
 }
 
-// TestTenantHaste runs every scenario with a user who does not wait: the first action is done right before a write, the
-// others right before those that follow.
-func TestTenantHaste(t *testing.T) {
+// TestTenantWithImpatientUser runs every scenario with a user who does not wait: the first action is done right before
+// a write, the others right before those that follow.
+func TestTenantWithImpatientUser(t *testing.T) {
 	each(t, func(t *testing.T, s scenario, o sim.Order, ordinal int, calm result) (runs int) {
 		t.Helper()
 		for i := 1; i <= calm.writes; i++ {
@@ -178,9 +178,9 @@ func TestTenantHaste(t *testing.T) {
 	})
 }
 
-// TestTenantStorms runs every scenario with random disturbances in a random order of steps, with one manager and with
-// two.
-func TestTenantStorms(t *testing.T) {
+// TestTenantWithRandomFaults runs every scenario with random disturbances in a random order of steps, with one manager
+// and with two.
+func TestTenantWithRandomFaults(t *testing.T) {
 	t.Parallel()
 	var runs atomic.Int64
 	t.Cleanup(func() { t.Logf("%d runs", runs.Load()) })

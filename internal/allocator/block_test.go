@@ -241,9 +241,9 @@ func TestListedAddressesFitIntoAnObject(t *testing.T) {
 	}
 }
 
-// TestStatusByHand checks that a status that a user has changed is no evidence against the record of the allocation
-// (R8).
-func TestStatusByHand(t *testing.T) {
+// TestEditedStatusIsNoEvidence checks that a status that a user has changed is no evidence against the record of the
+// allocation (R8).
+func TestEditedStatusIsNoEvidence(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.60")
 	c := observeAllocation(p, "x", 4, withBlock("10.0.0.8/30"), withAllocatedStatus("10.0.0.1", "10.0.0.4"))
 	if got := c.CurrentRange(); got != (netipx.RangeOfPrefix(netip.MustParsePrefix("10.0.0.8/30"))) {

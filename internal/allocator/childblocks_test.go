@@ -273,9 +273,9 @@ func TestStandbyDoesNotTakeOverForNoWork(t *testing.T) {
 	}
 }
 
-// TestEachEndOfAPoolCounts checks R10: the time during which grants of a pool that is gone may still land begins at the
-// last end of the pool.
-func TestEachEndOfAPoolCounts(t *testing.T) {
+// TestWaitStartsAtLastPoolDeletion checks R10: the time during which grants of a pool that is gone may still land
+// begins at the last end of the pool.
+func TestWaitStartsAtLastPoolDeletion(t *testing.T) {
 	p := newChildPool(t)
 	observeBlock(p, newBlock("pool-1", firstBlock, deleted))
 	base := p.Base.Pool
@@ -621,9 +621,9 @@ func TestPoolIsSeenPausedWithItsNamespace(t *testing.T) {
 	}
 }
 
-// TestFoundOwnerWasAlive checks that an owner that was found once was alive: that it ended before the status
+// TestOwnerSeenAliveStaysRecorded checks that an owner that was found once was alive: that it ended before the status
 // showed it makes no difference.
-func TestFoundOwnerWasAlive(t *testing.T) {
+func TestOwnerSeenAliveStaysRecorded(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.9")
 	c := observeAllocation(p, "x", 4)
 	p.Owners.RecordOwnerSeen(c, grants.OwnerSeenAlive)

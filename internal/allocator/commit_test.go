@@ -58,7 +58,7 @@ func (o *singleWriteAPI) Get(_ context.Context, _ client.ObjectKey, obj client.O
 	return o.readErr
 }
 
-func TestCommit(t *testing.T) {
+func TestCommitGrants(t *testing.T) {
 	timeout := apierrors.NewTimeoutError("lost", 1)
 	conflict := apierrors.NewConflict(schema.GroupResource{}, "pool", errors.New("old"))
 	// before returns the pool as it was before the commit, with a change by another writer.

@@ -13,9 +13,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
-// TestDeathBeforeTheCount checks that another manager corrects the counts of a pool whose holder died after it released
-// the last claim, and before it wrote that to the status: no claim is left that would be work for the other manager.
-func TestDeathBeforeTheCount(t *testing.T) {
+// TestStandbyCorrectsCountsOfDeadHolder checks that another manager corrects the counts of a pool whose holder died
+// after it released the last claim, and before it wrote that to the status: no claim is left that would be work for the
+// other manager.
+func TestStandbyCorrectsCountsOfDeadHolder(t *testing.T) {
 	for name, order := range sim.Orders {
 		t.Run(name, func(t *testing.T) {
 			s := scenario{

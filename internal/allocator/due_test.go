@@ -22,8 +22,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// TestDue checks which writes are due now, and when more are: for one pool in each case.
-func TestDue(t *testing.T) {
+// TestListDueWrites checks which writes are due now, and when more are: for one pool in each case.
+func TestListDueWrites(t *testing.T) {
 	const orphanGrace = 75 * time.Second
 	rests := func(o *v1alpha1.NetworkPool) { o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int64](30) }
 	// granted adds a claim with a grant that was committed so long ago.

@@ -644,7 +644,7 @@ var disturbances = []disturbance{
 // full runs every schedule; otherwise a sixth of them runs, and a sixth of that with -short. To run a single one, set
 // it too:
 //
-//	go test ./internal/allocator -run 'TestFaults/full/lazy/late-3/17' -args -full
+//	go test ./internal/allocator -run 'TestFaultsAtEveryWrite/full/lazy/late-3/17' -args -full
 var full = flag.Bool("full", false, "run every schedule, not a sixth of them")
 
 // isSelected reports whether the n-th schedule is among those that are run.
@@ -673,8 +673,8 @@ func each(t *testing.T, run func(t *testing.T, s scenario, o sim.Order, ordinal,
 	}
 }
 
-// TestFaults runs every scenario with every disturbance at every write.
-func TestFaults(t *testing.T) {
+// TestFaultsAtEveryWrite runs every scenario with every disturbance at every write.
+func TestFaultsAtEveryWrite(t *testing.T) {
 	runs := 0
 	each(t, func(t *testing.T, s scenario, o sim.Order, ordinal, writes int) {
 		t.Helper()
@@ -698,9 +698,9 @@ func TestFaults(t *testing.T) {
 	t.Logf("%d runs", runs)
 }
 
-// TestHaste runs every scenario with a user who does not wait: the first action happens right before a write, the
-// others right before those that follow.
-func TestHaste(t *testing.T) {
+// TestScenariosWithImpatientUsers runs every scenario with a user who does not wait: the first action happens right
+// before a write, the others right before those that follow.
+func TestScenariosWithImpatientUsers(t *testing.T) {
 	runs := 0
 	each(t, func(t *testing.T, s scenario, o sim.Order, ordinal, writes int) {
 		t.Helper()
@@ -717,8 +717,9 @@ func TestHaste(t *testing.T) {
 	t.Logf("%d runs", runs)
 }
 
-// TestDisorder runs every scenario in a random order of steps, with a user who does not wait, while nothing goes wrong.
-func TestDisorder(t *testing.T) {
+// TestScenariosInRandomOrder runs every scenario in a random order of steps, with a user who does not wait, while
+// nothing goes wrong.
+func TestScenariosInRandomOrder(t *testing.T) {
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
 			for seed := range seeds() {
@@ -732,9 +733,9 @@ func TestDisorder(t *testing.T) {
 	}
 }
 
-// TestStorms runs every scenario with random disturbances in a random order of steps: with one manager that was
-// elected, and with two that were not.
-func TestStorms(t *testing.T) {
+// TestRandomFaultsInRandomOrder runs every scenario with random disturbances in a random order of steps: with one
+// manager that was elected, and with two that were not.
+func TestRandomFaultsInRandomOrder(t *testing.T) {
 	runs := 0
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {

@@ -29,8 +29,8 @@ func BenchmarkFootprint(b *testing.B) {
 	}
 }
 
-// TestFootprint checks that the memory of the manager does not grow unnoticed (W17).
-func TestFootprint(t *testing.T) {
+// TestMemoryPerClaimIsBounded checks that the memory of the manager does not grow unnoticed (W17).
+func TestMemoryPerClaimIsBounded(t *testing.T) {
 	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
 		t.Skip("the race detector remembers more")
 	}

@@ -7,10 +7,11 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
-// TestHandover checks the one order of events that no single disturbance brings about: a manager takes the pool over
-// after another has granted an address and before it has recorded it; it sees the IPAddress, and that it was forced
-// away, while it has not seen the record yet. An older claim that may be served only now must not get the address.
-func TestHandover(t *testing.T) {
+// TestHandoverBeforeRecordIsSeen checks the one order of events that no single disturbance brings about: a manager
+// takes the pool over after another has granted an address and before it has recorded it; it sees the IPAddress, and
+// that it was forced away, while it has not seen the record yet. An older claim that may be served only now must not
+// get the address.
+func TestHandoverBeforeRecordIsSeen(t *testing.T) {
 	tenants := sim.NewAttempt("add claim b for Cluster tenant", func(w *world) bool {
 		c := claim("b")
 		c.Spec.ClusterName = "tenant"

@@ -156,7 +156,7 @@ func (r *eventAudience) Eventf(regarding, _ runtime.Object, _, _, _, _ string, _
 	r.recorded = append(r.recorded, reflect.TypeOf(regarding).Elem().Name()+" "+regarding.(client.Object).GetName())
 }
 
-func TestAudit(t *testing.T) {
+func TestRunAudit(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		// change is made to a pool with two known claims, a and b, that have an address each.

@@ -253,10 +253,10 @@ func TestRangesOfGonePoolAreExcluded(t *testing.T) {
 	}
 }
 
-// TestBlocksThatAreRefused checks that a block that a restore brings waits for its addresses, whatever size the pool
-// requests by now; that the replacement of a block that is closed since is of no use; and that neither keeps the pool
-// from growing.
-func TestBlocksThatAreRefused(t *testing.T) {
+// TestRefusedBlocksDoNotStopGrowth checks that a block that a restore brings waits for its addresses, whatever size the
+// pool requests by now; that the replacement of a block that is closed since is of no use; and that neither keeps the
+// pool from growing.
+func TestRefusedBlocksDoNotStopGrowth(t *testing.T) {
 	record := func(o *v1alpha1.IPAllocation) { o.Annotations[v1alpha1.AddressAnnotation] = "10.0.0.4/31" }
 	one := func(o *v1alpha1.NetworkPool) { o.Spec.Carve.Blocks = v1alpha1.CarvedBlocks{Min: 0, Max: 1} }
 	lost := func(o *v1alpha1.NetworkPool) {

@@ -114,9 +114,9 @@ func naming(ref ipamv1.IPPoolReference) func(*ipamv1.IPAddressClaim) {
 	return func(c *ipamv1.IPAddressClaim) { c.Spec.PoolRef = ref }
 }
 
-// TestNamingMirrors checks which claims may name a mirror: the in-cluster provider, should it come back, counts no
-// address that was granted under the name of a mirror.
-func TestNamingMirrors(t *testing.T) {
+// TestClaimsThatMayNameMirror checks which claims may name a mirror: the in-cluster provider, should it come back,
+// counts no address that was granted under the name of a mirror.
+func TestClaimsThatMayNameMirror(t *testing.T) {
 	handedOver := func(o *v1alpha1.NetworkPool) {
 		o.Annotations = map[string]string{incluster.HandedOverAnnotation: ""}
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 )
 
-// TestNeed checks what a claimant of either kind needs, by what is known of it.
-func TestNeed(t *testing.T) {
+// TestNeedFor checks what a claimant of either kind needs, by what is known of it.
+func TestNeedFor(t *testing.T) {
 	owned := func(p *grants.PoolState, change ...func(*ipamv1.IPAddressClaim)) *grants.Claimant {
 		c := observeClaim(p, "a", 0, change...)
 		observeAddress(p, "a", "10.0.0.1", "uid-a")

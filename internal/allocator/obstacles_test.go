@@ -189,9 +189,9 @@ func (w *world) countLogLines() {
 	}
 }
 
-// TestObstacles runs every scenario with every obstacle, which begins at a write, and the obstacles that only many
-// claims meet.
-func TestObstacles(t *testing.T) { // W30
+// TestScenariosWithObstacles runs every scenario with every obstacle, which begins at a write, and the obstacles that
+// only many claims meet.
+func TestScenariosWithObstacles(t *testing.T) { // W30
 	runs := 0
 	for n, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
@@ -352,9 +352,9 @@ func addMany(n int) action {
 	})
 }
 
-// TestManyMeetAnObstacle checks that managers do little also when more claims of a namespace meet an obstacle than may
-// fail at once, and meanwhile their Cluster or their pool is paused, or deleted, or its spec becomes invalid.
-func TestManyMeetAnObstacle(t *testing.T) {
+// TestManyClaimsMeetObstacle checks that managers do little also when more claims of a namespace meet an obstacle than
+// may fail at once, and meanwhile their Cluster or their pool is paused, or deleted, or its spec becomes invalid.
+func TestManyClaimsMeetObstacle(t *testing.T) {
 	const n = 40
 	pausePool := func(paused bool) action {
 		return sim.NewAttempt("pause the pool", func(w *world) bool { return w.api.EditObject(ref(faults.Pools, poolName), setPaused(paused)) == nil })

@@ -45,9 +45,9 @@ func formatReleases(p *grants.PoolState) string {
 	return p.PrepareCommit(noon).Pool.PoolStatus().Released
 }
 
-// TestOrder checks U50: addresses that were never used come first, then those that were released longest ago; a claim
-// that requests an address, or for whose name one rests, gets that.
-func TestOrder(t *testing.T) {
+// TestAllocationOrder checks U50: addresses that were never used come first, then those that were released longest ago;
+// a claim that requests an address, or for whose name one rests, gets that.
+func TestAllocationOrder(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason    string
 		addresses string

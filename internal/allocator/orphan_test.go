@@ -101,9 +101,9 @@ func TestUnpublishedOrphanHasNoGrace(t *testing.T) {
 	}
 }
 
-// TestOneClaimOfAName checks that of two claims of one name the later one lives, whichever is seen first, and whatever
-// their UIDs and their second of creation.
-func TestOneClaimOfAName(t *testing.T) {
+// TestLaterClaimOfSameNameLives checks that of two claims of one name the later one lives, whichever is seen first, and
+// whatever their UIDs and their second of creation.
+func TestLaterClaimOfSameNameLives(t *testing.T) {
 	first, second := uid("m", "8"), uid("a", "9")
 	for name, order := range map[string][]func(*ipamv1.IPAddressClaim){
 		"InOrder": {first, second}, "TheEndWasMissed": {second, first},

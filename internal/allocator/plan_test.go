@@ -99,7 +99,7 @@ func withCooling(address, name string) func(*v1alpha1.NetworkPool) {
 
 func admitAll(*grants.Claimant) grants.AdmissionResult { return grants.AdmissionResult{} }
 
-func TestPlan(t *testing.T) {
+func TestPlanGrants(t *testing.T) {
 	const full = ipamv1.IPAddressClaimReadyPoolExhaustedReason
 	const failed = ipamv1.IPAddressClaimReadyAllocationFailedReason
 	tests := map[string]struct {
@@ -300,7 +300,7 @@ func addressText(r netipx.IPRange) string {
 	return p.String()
 }
 
-func TestBlocker(t *testing.T) {
+func TestFindBlockingFact(t *testing.T) {
 	r := netipx.IPRangeFrom(netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.1"))
 	me := ledger.Owner{Namespace: "ns", Name: "me", UID: "uid-me"}
 	tests := map[string]struct {
@@ -458,7 +458,7 @@ func TestLoseTerm(t *testing.T) {
 	}
 }
 
-func TestQuarantine(t *testing.T) {
+func TestRestoreQuarantine(t *testing.T) {
 	adopting := func(ready metav1.ConditionStatus) []func(*v1alpha1.NetworkPool) {
 		return []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {
 			o.Status.Conditions = []metav1.Condition{{

@@ -9,9 +9,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
-// TestFinalizerPutBack checks that an object whose finalizer of ours is written back by a mutating webhook as it is
-// removed does not count as gone.
-func TestFinalizerPutBack(t *testing.T) {
+// TestFinalizerRestoredByWebhook checks that an object whose finalizer of ours is written back by a mutating webhook as
+// it is removed does not count as gone.
+func TestFinalizerRestoredByWebhook(t *testing.T) {
 	for _, kind := range []faults.Kind{faults.Addresses, faults.Claims} {
 		t.Run(string(kind), func(t *testing.T) {
 			s := scenario{

@@ -20,8 +20,8 @@ func version(v string) func(*ipamv1.IPAddressClaim) {
 	return func(c *ipamv1.IPAddressClaim) { c.ResourceVersion = v }
 }
 
-// TestQuota checks that the quota of a Cluster covers its addresses in two pools together.
-func TestQuota(t *testing.T) {
+// TestClusterQuotaSpansPools checks that the quota of a Cluster covers its addresses in two pools together.
+func TestClusterQuotaSpansPools(t *testing.T) {
 	var woken []pools.Key
 	q := grants.NewQuota(func(key pools.Key) { woken = append(woken, key) })
 	one, two := newTestPool(t, "10.0.0.1-10.0.0.9"), newTestPool(t, "10.0.1.1-10.0.1.9")

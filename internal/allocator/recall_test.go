@@ -11,9 +11,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 )
 
-// TestRecall checks a manager that has just taken a pool over and sees the IPAddress of a claim, and that it was forced
-// away, before it sees what the manager before it recorded on the claim.
-func TestRecall(t *testing.T) {
+// TestClaimRegainsForcedAddress checks a manager that has just taken a pool over and sees the IPAddress of a claim, and
+// that it was forced away, before it sees what the manager before it recorded on the claim.
+func TestClaimRegainsForcedAddress(t *testing.T) {
 	tests := map[string]struct {
 		had    string
 		then   func(p *grants.PoolState)
@@ -45,9 +45,9 @@ func TestRecall(t *testing.T) {
 	}
 }
 
-// TestAdoptable checks that an IPAddress of an earlier claim of the name is adopted by the claim whose record is its
+// TestIsAdoptable checks that an IPAddress of an earlier claim of the name is adopted by the claim whose record is its
 // address, unless another claim was granted the address since.
-func TestAdoptable(t *testing.T) {
+func TestIsAdoptable(t *testing.T) {
 	tests := map[string]struct {
 		others func(t *testing.T, p *grants.PoolState)
 		want   bool

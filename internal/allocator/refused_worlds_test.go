@@ -43,10 +43,10 @@ func newGlobalScenario(each int) action {
 	})
 }
 
-// TestOneNamespaceIsRefused checks that the claims of one namespace that the API server refuses for good, by a quota or
-// a policy (403), by a schema (422), or as too large (413), and those of a Cluster that is paused after a commit whose
-// manager dies, delay no other claim; each shows why it waits, and all are served when they may be.
-func TestOneNamespaceIsRefused(t *testing.T) {
+// TestRefusedNamespaceDelaysNoOther checks that the claims of one namespace that the API server refuses for good, by a
+// quota or a policy (403), by a schema (422), or as too large (413), and those of a Cluster that is paused after a
+// commit whose manager dies, delay no other claim; each shows why it waits, and all are served when they may be.
+func TestRefusedNamespaceDelaysNoOther(t *testing.T) {
 	const each = 17 // more than may fail
 	for name, refusal := range map[string]error{
 		"quota":     apierrors.NewForbidden(schema.GroupResource{Resource: "ipaddresses"}, "x", errors.New("exceeded quota")),

@@ -85,8 +85,8 @@ func (w *writeRecorder) patch(label string, obj client.Object, patch client.Patc
 	return nil
 }
 
-// TestServe checks the order of the writes, and on what each of them depends (R1, R3).
-func TestServe(t *testing.T) {
+// TestServeClaimantWriteOrder checks the order of the writes, and on what each of them depends (R1, R3).
+func TestServeClaimantWriteOrder(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.4")
 	api := &writeRecorder{}
 	c := observeClaim(p, "a", 0, func(c *ipamv1.IPAddressClaim) {
@@ -105,8 +105,9 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestServeLeaves checks what a job must not write, and how it must not interfere with a reconcile that runs beside it.
-func TestServeLeaves(t *testing.T) {
+// TestServeClaimantSkipsWrites checks what a job must not write, and how it must not interfere with a reconcile that
+// runs beside it.
+func TestServeClaimantSkipsWrites(t *testing.T) {
 	tests := map[string]struct {
 		// as is what the pool knows of claim "a" with UID "uid-a".
 		as          func(p *grants.PoolState) *grants.Claimant

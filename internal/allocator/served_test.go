@@ -120,8 +120,8 @@ func TestRefusalIsWrittenOnce(t *testing.T) {
 	}
 }
 
-// TestHugeAnnotations checks that an annotation that a user writes costs bounded memory.
-func TestHugeAnnotations(t *testing.T) {
+// TestAnnotationMemoryIsBounded checks that an annotation that a user writes costs bounded memory.
+func TestAnnotationMemoryIsBounded(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.9")
 	c := observeClaim(p, "huge", 0, withRequestedAddress(strings.Repeat("x", 250_000)), withRecordedAddress(strings.Repeat("y", 250_000)))
 	b := observeAllocation(p, "block", 1, func(o *v1alpha1.IPAllocation) {
@@ -183,8 +183,8 @@ func TestReleaseWaitsForConsumers(t *testing.T) {
 	}
 }
 
-// TestRefusedForGood checks which errors prove that a write was not carried out and will not be.
-func TestRefusedForGood(t *testing.T) {
+// TestIsPermanentRefusal checks which errors prove that a write was not carried out and will not be.
+func TestIsPermanentRefusal(t *testing.T) {
 	resource := schema.GroupResource{Resource: "ipaddresses"}
 	for name, tc := range map[string]struct {
 		err  error

@@ -7,10 +7,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
-// TestSlowList checks a former holder that was paused, and goes on when the new holder has read what exists and does
-// not know it yet. Requests that a user makes then must not be granted by the former holder, as the watches of the new
-// one show nothing.
-func TestSlowList(t *testing.T) {
+// TestPausedFormerHolderGrantsNothing checks a former holder that was paused, and goes on when the new holder has read
+// what exists and does not know it yet. Requests that a user makes then must not be granted by the former holder, as
+// the watches of the new one show nothing.
+func TestPausedFormerHolderGrantsNothing(t *testing.T) {
 	sleeps := sim.NewAttempt("the second manager is paused", func(w *world) bool {
 		w.Managers[1].Asleep = true
 		return true

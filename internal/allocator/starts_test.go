@@ -90,9 +90,10 @@ func (w *world) poolNames() (out []string) {
 	return slices.Sorted(slices.Values(out))
 }
 
-// TestStarts runs every scenario of several pools with a manager that is killed at each of its writes: the user goes on
-// before the next manager starts, whose first list of pools may fail, and which learns of one of the pools last.
-func TestStarts(t *testing.T) {
+// TestRestartAtEveryWrite runs every scenario of several pools with a manager that is killed at each of its writes: the
+// user goes on before the next manager starts, whose first list of pools may fail, and which learns of one of the pools
+// last.
+func TestRestartAtEveryWrite(t *testing.T) {
 	runs := 0
 	for _, s := range slices.Concat(neighbours, carved) {
 		t.Run(s.name, func(t *testing.T) {
@@ -239,9 +240,9 @@ func makeNamed(name string, spec v1alpha1.NetworkPoolSpec) action {
 	return makePlain(name, "", func(s *v1alpha1.NetworkPoolSpec) { *s = spec })
 }
 
-// TestKindsOfNeighbours runs random scenarios of pools whose specs differ in kind, with random disturbances: managers
-// are killed, lists fail, and the next manager learns of the pools in any order.
-func TestKindsOfNeighbours(t *testing.T) {
+// TestRandomPoolsOfDifferentKinds runs random scenarios of pools whose specs differ in kind, with random disturbances:
+// managers are killed, lists fail, and the next manager learns of the pools in any order.
+func TestRandomPoolsOfDifferentKinds(t *testing.T) {
 	for seed := range 4 * seeds() {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(seed), crc("kinds", 0)))

@@ -9,9 +9,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 )
 
-// TestSteps checks the next step for a claimant of either kind: one request at a time, decided on what is known by
-// then.
-func TestSteps(t *testing.T) {
+// TestNextServeAndReleaseStep checks the next step for a claimant of either kind: one request at a time, decided on
+// what is known by then.
+func TestNextServeAndReleaseStep(t *testing.T) {
 	const first, second = "10.0.0.1", "10.0.0.2"
 	names := map[grants.Verb]string{
 		grants.StopJob: "stop", grants.WriteRecord: "record", grants.CreateAddress: "create", grants.PatchObject: "patch", grants.DeleteAddress: "delete", grants.GetClaimant: "read the claimant",

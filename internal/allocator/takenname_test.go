@@ -13,10 +13,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
-// TestANameThatIsTakenMeanwhile checks IPAddresses with the claims' names that appear while the claims are granted
+// TestNameTakenDuringGrant checks IPAddresses with the claims' names that appear while the claims are granted
 // other addresses, before a watch has shown them. Each claim shows why it waits and what helps, managers do little
 // while the IPAddresses stay, and the suggested step helps.
-func TestANameThatIsTakenMeanwhile(t *testing.T) {
+func TestNameTakenDuringGrant(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*ipamv1.IPAddress)
 		advice string

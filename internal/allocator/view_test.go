@@ -55,7 +55,7 @@ func walkedEntries(a *Allocator, from string) []string {
 	return out
 }
 
-func TestWalk(t *testing.T) {
+func TestWalkEntries(t *testing.T) {
 	p := newTestPool(t, "10.0.0.0/24", withPreAllocation("boss", "10.0.0.5"), withCooling("10.0.0.9", "gone"), func(o *v1alpha1.NetworkPool) {
 		o.Status.Held = []v1alpha1.HeldRange{{First: "10.0.0.30", Last: "10.0.0.31", Reason: v1alpha1.MovedReason, Namespace: "ns", Name: "moved"}}
 	})
@@ -151,7 +151,7 @@ func TestWalkInChunks(t *testing.T) {
 	}
 }
 
-func TestWaiting(t *testing.T) {
+func TestWalkWaiters(t *testing.T) {
 	p := newTestPool(t, "10.0.0.0/30")
 	const n = 2*grants.ViewChunkSize + 3
 	for i := range n {

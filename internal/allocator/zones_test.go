@@ -64,9 +64,9 @@ func planClaim(t *testing.T, a *Allocator, p *grants.PoolState, c *grants.Claima
 	return ""
 }
 
-// TestZones checks that the failure domain of a claim's Machine decides on the subnet, unless an address is designated
-// for the claim (U53, U55, U56).
-func TestZones(t *testing.T) {
+// TestFailureDomainSelectsSubnet checks that the failure domain of a claim's Machine decides on the subnet, unless an
+// address is designated for the claim (U53, U55, U56).
+func TestFailureDomainSelectsSubnet(t *testing.T) {
 	fill := func(p *grants.PoolState, addresses ...string) {
 		for _, a := range addresses {
 			observeClaim(p, "has-"+a, 0, withRecordedAddress(a))
@@ -224,10 +224,10 @@ func TestMachinesAreLookedUpOnce(t *testing.T) {
 	}
 }
 
-// TestLookupsThatWaitForOthers checks that claims that cannot be looked up now, as the maximum of lookups hangs, do not
+// TestPendingLookupsDoNotSpin checks that claims that cannot be looked up now, as the maximum of lookups hangs, do not
 // make the pool reconcile again and again: it is reconciled for the lookups in progress, ever more rarely, and when
 // they end.
-func TestLookupsThatWaitForOthers(t *testing.T) {
+func TestPendingLookupsDoNotSpin(t *testing.T) {
 	p := newTestPool(t, "", withZones)
 	for i := range grants.MaxMachineLookups + 1 {
 		observeClaim(p, fmt.Sprintf("c%03d", i), i, ofMachine("a"))

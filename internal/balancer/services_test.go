@@ -39,9 +39,9 @@ func deleting(s corev1.Service) corev1.Service {
 	return s
 }
 
-// TestServices checks that all Services of type LoadBalancer count, of every namespace, class and age, with and
+// TestListServices checks that all Services of type LoadBalancer count, of every namespace, class and age, with and
 // without an address. One that is being deleted counts as long as it has one.
-func TestServices(t *testing.T) { // B35 (all Services of type LoadBalancer count)
+func TestListServices(t *testing.T) { // B35 (all Services of type LoadBalancer count)
 	class := service("c", "class", corev1.ServiceTypeLoadBalancer)
 	class.Spec.LoadBalancerClass = new(string)
 	from := fakeWorkload{services: []corev1.Service{

@@ -94,8 +94,8 @@ func showPrefix(p netip.Prefix) string {
 	return p.String()
 }
 
-// TestAllocationReadsTheRest checks the fields that are copied from an object.
-func TestAllocationReadsTheRest(t *testing.T) {
+// TestAllocationFromObjectCopiesFields checks the fields that are copied from an object.
+func TestAllocationFromObjectCopiesFields(t *testing.T) {
 	o := newAllocation(isPinned, isRefused("it is full"), func(a *v1alpha1.IPAllocation) {
 		a.Finalizers = []string{"other/a", v1alpha1.PodsFinalizer, "other/b"}
 		a.DeletionTimestamp = &metav1.Time{}

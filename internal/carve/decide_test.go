@@ -39,7 +39,7 @@ func taken(b *Block)                        { b.NameTaken = true }
 func asked(b *Block)                        { b.Requested = true }
 func denied(b *Block)                       { b.Open, b.Granted, b.CannotOpen, b.Refused = false, false, true, true }
 
-func TestDecide(t *testing.T) {
+func TestDecideBlocks(t *testing.T) {
 	pool := func(change ...func(*Pool)) Pool {
 		p := Pool{MinBlocks: 1, MaxBlocks: 3, MaxOpen: 4, AddressesPerBlock: 4, IdleGrace: time.Minute}
 		for _, f := range change {
@@ -170,7 +170,7 @@ func diffNames(d Decision) bool {
 	return !cmp.Equal(d, Decision{})
 }
 
-func TestShortfall(t *testing.T) {
+func TestShortfallInBlocks(t *testing.T) {
 	tests := map[string]struct {
 		asks []int64
 		want int
@@ -194,7 +194,7 @@ func TestShortfall(t *testing.T) {
 	}
 }
 
-func TestName(t *testing.T) {
+func TestBlockName(t *testing.T) {
 	long := strings.Repeat("a", 253)
 	tests := map[string]struct {
 		pool, name string

@@ -11,7 +11,7 @@ type key string
 
 func (k key) String() string { return "NetworkPool " + string(k) }
 
-func TestLineage(t *testing.T) {
+func TestAncestors(t *testing.T) {
 	tests := map[string]struct {
 		parents map[key]key
 		above   []key

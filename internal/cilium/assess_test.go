@@ -45,9 +45,9 @@ func labelled(label string) func(*service) {
 	}
 }
 
-// TestAssess checks what Cilium will do with the Services of a cluster: U72 (which ones growth helps), U73 (which
-// ones it does not help).
-func TestAssess(t *testing.T) {
+// TestAssessServices checks what Cilium will do with the Services of a cluster: U72 (which ones growth helps), U73
+// (which ones it does not help).
+func TestAssessServices(t *testing.T) {
 	const l2, bgp = "io.cilium/l2-announcer", "io.cilium/bgp-control-plane"
 	local := func(s *service) { s.isTrafficPolicyLocal, s.BackendKey = true, "app=a" }
 	for name, tc := range map[string]struct {

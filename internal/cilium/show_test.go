@@ -12,9 +12,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 )
 
-// TestChanges checks what is written to project blocks to Cilium (U70), in which order ranges are withdrawn (U71),
+// TestPlanChanges checks what is written to project blocks to Cilium (U70), in which order ranges are withdrawn (U71),
 // and that pools of other owners are left alone (U74).
-func TestChanges(t *testing.T) {
+func TestPlanChanges(t *testing.T) {
 	leaving := func(d elastic.DesiredPool) elastic.DesiredPool { d.Draining = true; return d }
 	drained := func(d elastic.DesiredPool) elastic.DesiredPool { d.AutoAssign = false; return d }
 	want := desired(DefaultPool, "10.0.0.1-10.0.0.2")
@@ -67,9 +67,9 @@ func ownManagedFields() []metav1.ManagedFieldsEntry {
 	return []metav1.ManagedFieldsEntry{{Manager: string(balancer.FieldOwner)}}
 }
 
-// TestSpelling checks that a pool is never written as it was at one of the two writes before, which Cilium would not
-// acknowledge.
-func TestSpelling(t *testing.T) {
+// TestConsecutiveWritesDiffer checks that a pool is never written as it was at one of the two writes before, which
+// Cilium would not acknowledge.
+func TestConsecutiveWritesDiffer(t *testing.T) {
 	var specs []string
 	p := pool(DefaultPool, "10.0.0.1")
 	for range 4 {

@@ -10,9 +10,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// TestNamesakes checks that the audit reports an IPPool of Metal3 with the name of a pool that serves its namespace
-// (U66).
-func TestNamesakes(t *testing.T) {
+// TestMetal3NameConflicts checks that the audit reports an IPPool of Metal3 with the name of a pool that serves its
+// namespace (U66).
+func TestMetal3NameConflicts(t *testing.T) {
 	local := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "p"}}
 	global := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "g"}}
 	for _, c := range []struct {

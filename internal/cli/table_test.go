@@ -14,7 +14,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-func TestBar(t *testing.T) {
+func TestFormatUsageBar(t *testing.T) {
 	for name, c := range map[string]struct {
 		percent        int
 		ascii, unicode string
@@ -37,9 +37,9 @@ func TestBar(t *testing.T) {
 	}
 }
 
-// TestAmounts checks the counts of a pool of an IPv6 network, which may have more addresses than an int64 of the status
-// can hold.
-func TestAmounts(t *testing.T) {
+// TestPoolTableAmounts checks the counts of a pool of an IPv6 network, which may have more addresses than an int64 of
+// the status can hold.
+func TestPoolTableAmounts(t *testing.T) {
 	for name, c := range map[string]struct {
 		spec        v1alpha1.NetworkPoolSpec
 		total, free string
@@ -80,8 +80,9 @@ func TestFreeAmounts(t *testing.T) {
 	}
 }
 
-// TestColour checks that colour codes do not change the width of columns, and appear only where colour is wanted.
-func TestColour(t *testing.T) {
+// TestColoursKeepColumnWidths checks that colour codes do not change the width of columns, and appear only where colour
+// is wanted.
+func TestColoursKeepColumnWidths(t *testing.T) {
 	rows := func(e Env) string {
 		tab := &table{}
 		tab.addRow("NAME", "READY", "X")

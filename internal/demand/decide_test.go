@@ -15,10 +15,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
-// TestDecide checks a Cluster with a block in use, one that has been idle for longer than the grace period, and one
-// that is draining: the assessment covers all blocks that the Cluster may use, those that stay are projected, and
-// growth is requested for the family with a shortfall.
-func TestDecide(t *testing.T) {
+// TestDecideBlocksOfCluster checks a Cluster with a block in use, one that has been idle for longer than the grace
+// period, and one that is draining: the assessment covers all blocks that the Cluster may use, those that stay are
+// projected, and growth is requested for the family with a shortfall.
+func TestDecideBlocksOfCluster(t *testing.T) {
 	c := Cluster{
 		Ref: tenant, ProviderConfig: &v1alpha1.ProviderConfig{}, Pools: pools("a 6"),
 		Blocks: []*v1alpha1.IPAllocation{

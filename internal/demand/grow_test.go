@@ -50,9 +50,9 @@ func formatStep(s GrowthStep) string {
 	return out
 }
 
-// TestGrow checks that what is on its way is subtracted (B37), and that a pool that has refused is not asked again
-// before it has room (B40).
-func TestGrow(t *testing.T) {
+// TestPlanGrowth checks that what is on its way is subtracted (B37), and that a pool that has refused is not asked
+// again before it has room (B40).
+func TestPlanGrowth(t *testing.T) {
 	first := newAllocation(0, 1, withRange("10.0.0.1", "10.0.0.1", 1))
 	tests := map[string]struct {
 		reason          string

@@ -7,8 +7,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
-// TestSatisfied checks the condition of a Cluster that the quota limits (B39), and the other reasons.
-func TestSatisfied(t *testing.T) {
+// TestDemandCondition checks the condition of a Cluster that the quota limits (B39), and the other reasons.
+func TestDemandCondition(t *testing.T) {
 	grows, exhausted := tenancy.LoadBalancerSettings{Elastic: true, Quota: 7}, []GrowthStep{
 		{Decision: tenancy.Decision{Action: tenancy.ActionExhausted, Message: "no pool has IPv4"}},
 		{Decision: tenancy.Decision{Action: tenancy.ActionExhausted, Message: "no pool has IPv6"}},

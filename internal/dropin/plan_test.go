@@ -16,8 +16,8 @@ import (
 
 var noon = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// TestPlan checks the plan for an unused mirror, and each obstacle to a hand-back.
-func TestPlan(t *testing.T) {
+// TestPlanHandBack checks the plan for an unused mirror, and each obstacle to a hand-back.
+func TestPlanHandBack(t *testing.T) {
 	direct := ipamv1.IPPoolReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: v1alpha1.NetworkPoolKind, Name: "p.in-cluster"}
 	old := ipamv1.IPPoolReference{APIGroup: incluster.GroupVersion.Group, Kind: incluster.IPPoolKind, Name: "p"}
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "ns", Name: name} }

@@ -2,9 +2,9 @@ package elastic
 
 import "testing"
 
-// TestDemand checks that all Services of type LoadBalancer count (B35), in one pass (B38), less what is on its way
-// (B37), and that free addresses of a block in use are supply (F5).
-func TestDemand(t *testing.T) {
+// TestServiceDemand checks that all Services of type LoadBalancer count (B35), in one pass (B38), less what is on its
+// way (B37), and that free addresses of a block in use are supply (F5).
+func TestServiceDemand(t *testing.T) {
 	checkAll(t, map[string]assessment{
 		"Nothing": {reason: "no Services, no demand", pools: []Pool{ours("10.0.0.1")}, used: "-"},
 		"NoPool":  {reason: "our pool is there though it has no block yet", pools: []Pool{ours()}, services: []Service{svc("a")}, want: "a=Lacks", shortfall: [2]int64{1}, used: "-"},
@@ -26,9 +26,9 @@ func TestDemand(t *testing.T) {
 	})
 }
 
-// TestOrderOfOneMoment checks that Services with the same creation time are served by namespace and name: the order
+// TestSortByAgeBreaksTies checks that Services with the same creation time are served by namespace and name: the order
 // in which they are listed is random.
-func TestOrderOfOneMoment(t *testing.T) {
+func TestSortByAgeBreaksTies(t *testing.T) {
 	services := []Service{svc("b", in("x")), svc("a", in("y")), svc("a", in("x"))}
 	got := sortByAge(services)
 	if got[0] != &services[2] || got[1] != &services[0] || got[2] != &services[1] {
@@ -36,8 +36,8 @@ func TestOrderOfOneMoment(t *testing.T) {
 	}
 }
 
-// TestUnsatisfiable checks that a Service that growth cannot help is no demand (F4).
-func TestUnsatisfiable(t *testing.T) {
+// TestUnsatisfiableServicesAreNoDemand checks that a Service that growth cannot help is no demand (F4).
+func TestUnsatisfiableServicesAreNoDemand(t *testing.T) {
 	full := ours("10.0.0.1")
 	first := svc("first", withAddresses("10.0.0.1"))
 	other := pool("other", "10.9.0.1-10.9.0.2").closed()
@@ -73,7 +73,7 @@ func TestUnsatisfiable(t *testing.T) {
 	})
 }
 
-func TestCount(t *testing.T) {
+func TestCountInState(t *testing.T) {
 	c := assessment{pools: []Pool{ours("10.0.0.1-10.0.0.2")}, services: []Service{svc("a"), svc("b"), svc("c"), svc("d", class("x"))}}
 	got := AssessServices(c.inventory())
 	if got.CountInState(ServicePlaceable) != 2 || got.CountInState(ServiceNeedsGrowth) != 1 || got.CountInState(ServiceOtherClass) != 1 || got.CountInState(ServicePlaced)+got.CountInState(ServiceStuck) != 0 {

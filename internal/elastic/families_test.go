@@ -2,7 +2,7 @@ package elastic
 
 import "testing"
 
-func TestFamilies(t *testing.T) {
+func TestDemandOfEachFamily(t *testing.T) {
 	four, six, both := ours("10.0.0.1"), ours("2001:db8::1"), ours("2001:db8::1", "10.0.0.1")
 	prefer, require := svc("a", dual(PreferDualStack)), svc("a", dual(RequireDualStack))
 	sixFirst := svc("a", of(IPv6, IPv4), func(s *Service) { s.FamilyPolicy = PreferDualStack })

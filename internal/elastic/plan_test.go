@@ -35,9 +35,9 @@ func (b Block) deleting() Block { return b.with(func(b *Block) { b.Deleting = tr
 
 func (b Block) six() Block { return b.with(func(b *Block) { b.Family = IPv6 }) }
 
-// TestGrow checks that all waiting Services are covered (B38), less what is on its way (B37) and the free addresses
-// of blocks in use (F5), within the quota (B39, F9).
-func TestGrow(t *testing.T) {
+// TestPlanGrowth checks that all waiting Services are covered (B38), less what is on its way (B37) and the free
+// addresses of blocks in use (F5), within the quota (B39, F9).
+func TestPlanGrowth(t *testing.T) {
 	four := func(shortfall, count int64) []Growth {
 		return []Growth{{Family: IPv4, Shortfall: shortfall, Count: count}}
 	}
@@ -88,7 +88,7 @@ func TestGrow(t *testing.T) {
 	}
 }
 
-func TestEmpty(t *testing.T) {
+func TestPlanIsEmpty(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason string
 		plan   Plan

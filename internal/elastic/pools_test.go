@@ -4,8 +4,9 @@ import "testing"
 
 type selectors = []func(map[string]string) bool
 
-// TestRestriction checks spec.serviceAllocation, and that a Service that growth cannot help is no demand (F4).
-func TestRestriction(t *testing.T) {
+// TestServiceAllocationRestriction checks spec.serviceAllocation, and that a Service that growth cannot help is no
+// demand (F4).
+func TestServiceAllocationRestriction(t *testing.T) {
 	room, none := "10.9.0.1-10.9.0.9", []string(nil)
 	team, other := []string{"team"}, []string{"other"}
 	blue := selectors{app("blue"), app("navy")}
@@ -32,7 +33,7 @@ func TestRestriction(t *testing.T) {
 	})
 }
 
-func TestPriority(t *testing.T) {
+func TestPoolPriority(t *testing.T) {
 	at := func(name, address string, priority int) Pool {
 		return pool(name, address).onlyFor(Restriction{Priority: priority, Namespaces: []string{"team"}})
 	}

@@ -39,8 +39,9 @@ func formatPools(pools []DesiredPool) string {
 	return strings.Join(out, "; ")
 }
 
-// TestProjection checks that all blocks of a Cluster count (B34), and that MetalLB's pools follow them (B47).
-func TestProjection(t *testing.T) {
+// TestUsableAndProjectedPools checks that all blocks of a Cluster count (B34), and that MetalLB's pools follow them
+// (B47).
+func TestUsableAndProjectedPools(t *testing.T) {
 	first, second, third := block("a", "10.0.0.1", 1), block("b", "10.0.0.2", 1), block("c", "10.0.0.3", 1)
 	tests := map[string]struct {
 		reason                        string
@@ -96,7 +97,7 @@ func TestProjection(t *testing.T) {
 	}
 }
 
-func TestFree(t *testing.T) {
+func TestCountFreeAddresses(t *testing.T) {
 	blocks := []Block{
 		block("a", "10.0.0.0-10.0.0.3", 4), block("b", "10.0.1.0", 1).draining(), block("c", "10.0.2.0", 1).deleting(), block("d", "", 8),
 	}

@@ -2,8 +2,8 @@ package elastic
 
 import "testing"
 
-// TestSharing checks that Services that can share an address lack one together (B38).
-func TestSharing(t *testing.T) {
+// TestServicesShareAddress checks that Services that can share an address lack one together (B38).
+func TestServicesShareAddress(t *testing.T) {
 	udp := func(s *Service) { s.Ports = []Port{{"UDP", 80}} }
 	full := ours("10.0.0.1")
 	a := svc("a", shares("k", 80), withAddresses("10.0.0.1"))

@@ -14,10 +14,10 @@ func (b Block) idle(ago time.Duration) Block {
 
 func (b Block) draining() Block { return b.with(func(b *Block) { b.Draining = true }) }
 
-// TestShrink checks which idle blocks are withdrawn and when: B45 (no Service has an address), B46 (after ten
+// TestPlanShrink checks which idle blocks are withdrawn and when: B45 (no Service has an address), B46 (after ten
 // minutes), F1 (of idleness, not of age), F10 (one used address keeps a block), B48 (the first block stays), B49
 // (pinned blocks stay), B50 (a restart of a Service withdraws nothing), B51 (pending blocks are not drained).
-func TestShrink(t *testing.T) {
+func TestPlanShrink(t *testing.T) {
 	one := block("lb-1", "10.0.0.8-10.0.0.9", 2)
 	large := block("lb-1", "10.0.0.0-10.0.3.255", 1024)
 	second := time.Second
@@ -105,8 +105,8 @@ func TestIdlenessIsContinuous(t *testing.T) {
 	}
 }
 
-// TestNext checks that, of several blocks, the first one that is due determines the next check.
-func TestNext(t *testing.T) {
+// TestNextCheckOfSeveralBlocks checks that, of several blocks, the first one that is due determines the next check.
+func TestNextCheckOfSeveralBlocks(t *testing.T) {
 	blocks := []Block{block("a", "10.0.0.1", 1).idle(time.Minute), block("b", "10.0.0.2", 1).idle(3 * time.Minute), block("c", "10.0.0.3", 1)}
 	got := PlanBlocks(Assessment{}, blocks, PlanSettings{GracePeriod: grace}, epoch)
 	if want := epoch.Add(7 * time.Minute); !got.NextCheck.Equal(want) || len(got.UsageChanges) != 1 {

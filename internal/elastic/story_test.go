@@ -81,7 +81,7 @@ func (s *story) end(t *testing.T, c *cluster) {
 	}
 }
 
-func TestStories(t *testing.T) {
+func TestStoriesOfGrowthAndShrink(t *testing.T) {
 	for name, s := range stories {
 		t.Run(name, func(t *testing.T) {
 			c := s.begin()
@@ -124,9 +124,9 @@ func TestStoriesInAnyOrder(t *testing.T) {
 	}
 }
 
-// TestResume checks that a Service that appears while a block is being withdrawn keeps the block, and that nothing is
-// requested.
-func TestResume(t *testing.T) {
+// TestServiceResumesDrainingBlock checks that a Service that appears while a block is being withdrawn keeps the block,
+// and that nothing is requested.
+func TestServiceResumesDrainingBlock(t *testing.T) {
 	c := newCluster(PlanSettings{Increment: 1, Quota: -1, GracePeriod: grace}, 1, "10.0.0.1-10.0.0.16")
 	c.create(svc("a"), svc("b"))
 	c.wait(time.Minute)

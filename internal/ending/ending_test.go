@@ -9,7 +9,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-func TestEnding(t *testing.T) {
+func TestIsMovedAndHasOnlyFinalizers(t *testing.T) {
 	const ours, foreign = "butler.example/ours", "consumer.example/theirs"
 	tests := map[string]struct {
 		living, marked bool

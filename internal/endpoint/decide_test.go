@@ -74,7 +74,7 @@ func newAddress(address string) *ipamv1.IPAddress {
 	return &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "lab-control-plane"}, Spec: ipamv1.IPAddressSpec{Address: address}}
 }
 
-func TestDecide(t *testing.T) { // U40, U44, U45, U46
+func TestDecideAction(t *testing.T) { // U40, U44, U45, U46
 	earlier := metav1.OwnerReference{Kind: clusterv1.ClusterKind, Name: "lab", UID: "other-uid"}
 	cases := map[string]struct {
 		reason      string

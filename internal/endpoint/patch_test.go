@@ -17,7 +17,7 @@ func item(field, template string) hooksv1.GeneratePatchesRequestItem {
 	}
 }
 
-func TestPatches(t *testing.T) { // U42
+func TestBuildPatches(t *testing.T) { // U42
 	cases := map[string]struct {
 		item     hooksv1.GeneratePatchesRequestItem
 		port     int32

@@ -22,7 +22,7 @@ func (d *deleteRecorder) Delete(_ context.Context, _ client.Object, opts ...clie
 	return nil
 }
 
-func TestDelete(t *testing.T) { // R3 (every write carries what it was decided on)
+func TestDeleteWithPreconditions(t *testing.T) { // R3 (every write carries what it was decided on)
 	tests := map[string]struct {
 		uid, version string
 		refused      bool

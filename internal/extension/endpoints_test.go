@@ -78,9 +78,9 @@ func requestPatches(ctx context.Context, c client.WithWatch) *hooksv1.GeneratePa
 
 var errLost = errors.New("the answer was lost")
 
-// TestFaults checks that the Cluster gets the one address that its claim has, with this answer or the next, whatever
-// fails during a request.
-func TestFaults(t *testing.T) { // U44, U48
+// TestClusterGetsAddressDespiteFailures checks that the Cluster gets the one address that its claim has, with this
+// answer or the next, whatever fails during a request.
+func TestClusterGetsAddressDespiteFailures(t *testing.T) { // U44, U48
 	cases := map[string]struct {
 		reason string
 		there  []client.Object

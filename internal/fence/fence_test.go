@@ -175,7 +175,7 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-func TestDamaged(t *testing.T) {
+func TestDamagedStateIsRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                              "EOF",
 		"{":                             "unexpected EOF",

@@ -9,7 +9,7 @@ import (
 )
 
 // C52: a cluster-scoped pool that was copied from another management cluster grants nothing (R9).
-func TestCopied(t *testing.T) {
+func TestIsCopiedPool(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason                string
 		namespace, annotation string

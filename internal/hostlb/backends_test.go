@@ -23,7 +23,7 @@ func node(name, address string, ready corev1.ConditionStatus) corev1.Node {
 	}
 }
 
-func TestBackends(t *testing.T) {
+func TestBackendsByPort(t *testing.T) {
 	nodes := []corev1.Node{node("n2", "10.1.0.2", corev1.ConditionTrue), node("n1", "10.1.0.1", corev1.ConditionTrue), node("n3", "10.1.0.3", corev1.ConditionUnknown)}
 	endpointsOf := []discoveryv1.EndpointSlice{{
 		Ports: []discoveryv1.EndpointPort{{Name: ptr.To("web"), Port: ptr.To[int32](8080)}, {Name: ptr.To("dns"), Port: ptr.To[int32](5353)}},
@@ -66,9 +66,9 @@ func TestBackends(t *testing.T) {
 	}
 }
 
-// TestSources checks that the clients of a Service are those in its spec or, without that, in its annotation. Where
-// neither can be parsed, no client may connect.
-func TestSources(t *testing.T) {
+// TestClientSourceRanges checks that the clients of a Service are those in its spec or, without that, in its
+// annotation. Where neither can be parsed, no client may connect.
+func TestClientSourceRanges(t *testing.T) {
 	prefixes := func(texts ...string) []netip.Prefix {
 		out := []netip.Prefix{}
 		for _, text := range texts {

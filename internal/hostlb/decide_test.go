@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// TestDecide checks what a host does, by what it knows of one address.
-func TestDecide(t *testing.T) {
+// TestComputePlan checks what a host does, by what it knows of one address.
+func TestComputePlan(t *testing.T) {
 	a := netip.MustParseAddr("192.0.2.10")
 	these := []netip.Addr{a}
 	now := start.Add(time.Hour)

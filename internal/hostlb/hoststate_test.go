@@ -275,8 +275,9 @@ func (h *testHost) advance(seconds int) (announces []int) {
 	return announces
 }
 
-// TestAnnouncements checks that an address that stays on the host is announced again: soon, and then each minute.
-func TestAnnouncements(t *testing.T) { // H31
+// TestAddressIsAnnouncedAgain checks that an address that stays on the host is announced again: soon, and then each
+// minute.
+func TestAddressIsAnnouncedAgain(t *testing.T) { // H31
 	h := newServingHost(t)
 	h.Expect(h.advance(200)).To(Equal([]int{1, 2, 5, 10, 70, 130, 190}))
 	h.SetManagedAddresses(nil)
@@ -358,9 +359,9 @@ func TestOwnAddresses(t *testing.T) {
 	h.Expect(h.expectOp(WriteReport).Report).To(HaveField("Reason", v1alpha1.ContestedReason))
 }
 
-// TestClaims checks that a claim of an address that the host has is reported for a minute, and that the address is
-// announced again once in D.
-func TestClaims(t *testing.T) {
+// TestClaimOfManagedAddressIsReported checks that a claim of an address that the host has is reported for a minute, and
+// that the address is announced again once in D.
+func TestClaimOfManagedAddressIsReported(t *testing.T) {
 	h := newTestHost(t)
 	h.Expect(h.ObserveClaim(h.now, addresses[0], "02::9")).To(BeFalse(), "it is not here")
 	h.answer(h.expectOp(AcquireLock), OpResult{LockVersion: "5"})

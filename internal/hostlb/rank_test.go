@@ -18,8 +18,9 @@ func hostsOf(n int) []Host {
 	return out
 }
 
-// TestRank checks that every host has its share of the addresses, and that only the addresses of a host that goes move.
-func TestRank(t *testing.T) {
+// TestRankHosts checks that every host has its share of the addresses, and that only the addresses of a host that goes
+// move.
+func TestRankHosts(t *testing.T) {
 	all := hostsOf(5)
 	first := map[string]int{}
 	for i := range 250 {

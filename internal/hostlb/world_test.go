@@ -144,9 +144,9 @@ func newWorld(seed uint64, n int) *world {
 	return w
 }
 
-// TestOneAnswers runs random schedules: one host answers for an address, whatever is cut off, frozen or killed. When
-// all faults are over, each address is on one host, and the hosts rest.
-func TestOneAnswers(t *testing.T) {
+// TestOneHostAnswersForAddress runs random schedules: one host answers for an address, whatever is cut off, frozen or
+// killed. When all faults are over, each address is on one host, and the hosts rest.
+func TestOneHostAnswersForAddress(t *testing.T) {
 	n := 1000
 	if more, err := strconv.Atoi(os.Getenv("SEEDS")); err == nil {
 		n = more
@@ -174,9 +174,9 @@ func newCalmWorld(seed uint64, n int) *world {
 	return w
 }
 
-// TestOutage checks that an API server that is away for all hosts removes and moves no address, not even when it is
-// back, whichever host is the first to notice that.
-func TestOutage(t *testing.T) {
+// TestAPIServerOutageMovesNoAddress checks that an API server that is away for all hosts removes and moves no address,
+// not even when it is back, whichever host is the first to notice that.
+func TestAPIServerOutageMovesNoAddress(t *testing.T) {
 	for seed := range 50 {
 		w := newCalmWorld(uint64(seed), 3)
 		was := map[netip.Addr]string{}
@@ -208,10 +208,10 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// TestCutOff checks that an address stays on a host that is cut off from the API server alone, and is still there when
-// the host is back: the hosts that see it answer do not take its lock. Where the host is killed meanwhile, another host
-// has the address as soon as after any other kill.
-func TestCutOff(t *testing.T) {
+// TestCutOffHostKeepsAddress checks that an address stays on a host that is cut off from the API server alone, and is
+// still there when the host is back: the hosts that see it answer do not take its lock. Where the host is killed
+// meanwhile, another host has the address as soon as after any other kill.
+func TestCutOffHostKeepsAddress(t *testing.T) {
 	for seed := range 60 {
 		w := newCalmWorld(uint64(seed), 2+seed%3)
 		a := addresses[0]

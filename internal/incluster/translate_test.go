@@ -11,7 +11,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-func TestTranslate(t *testing.T) {
+func TestToNetworkPoolSpec(t *testing.T) {
 	const why = "excludedAddresses of the in-cluster provider"
 	for name, c := range map[string]struct {
 		in Spec

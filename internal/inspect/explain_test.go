@@ -15,7 +15,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 )
 
-func TestExplain(t *testing.T) {
+func TestExplainClaimant(t *testing.T) {
 	paused := map[string]string{clusterv1.PausedAnnotation: ""}
 	open := func() *v1alpha1.NetworkPool {
 		return &v1alpha1.NetworkPool{Status: v1alpha1.NetworkPoolStatus{Allocator: &v1alpha1.AllocatorStatus{}}}

@@ -38,7 +38,7 @@ func heldPort(p Port, service string) Holder {
 	return Holder{p, ServiceRef{Name: service}, types.UID("uid-" + service)}
 }
 
-func TestDecide(t *testing.T) { // H7, H9
+func TestDecidePorts(t *testing.T) { // H7, H9
 	shop, both := []string{"shop"}, []string{"shop", "shop-6"}
 	plain, six := leaseOf("shop", "10.0.0.1"), leaseOf("shop-6", "fd00::1")
 	dual := func(s Service) Service { s.Families = []int{4, 6}; return s }

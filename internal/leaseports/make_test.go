@@ -170,9 +170,9 @@ func TestNamesLease(t *testing.T) {
 	}
 }
 
-// TestUnused checks P5: a lease that was created for Services is deleted when no Service has a port of it, or requests
-// it.
-func TestUnused(t *testing.T) {
+// TestFindUnusedLeases checks P5: a lease that was created for Services is deleted when no Service has a port of it, or
+// requests it.
+func TestFindUnusedLeases(t *testing.T) {
 	made := func(name string, change ...func(*Lease)) Lease {
 		l := leaseOf(name, "10.0.0.1")
 		l.MadeForServices = true

@@ -13,8 +13,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/record"
 )
 
-// TestAnnounced checks the condition Announced of an address, depending on its lock.
-func TestAnnounced(t *testing.T) {
+// TestAnnouncedReason checks the condition Announced of an address, depending on its lock.
+func TestAnnouncedReason(t *testing.T) {
 	alive := HostStatus{HasLock: true, Holder: "h1", Alive: true}
 	withReport := func(h HostStatus, r record.Report) HostStatus { h.Report = &r; return h }
 	with := func(h HostStatus, change func(*HostStatus)) HostStatus { change(&h); return h }
@@ -61,8 +61,8 @@ func TestAnnounced(t *testing.T) {
 	}
 }
 
-// TestDraining checks P6: what keeps a lease that is being deleted.
-func TestDraining(t *testing.T) {
+// TestDrainingReason checks P6: what keeps a lease that is being deleted.
+func TestDrainingReason(t *testing.T) {
 	for name, c := range map[string]struct {
 		h    HostStatus
 		want string // empty if nothing keeps it
@@ -107,7 +107,7 @@ func TestPortsOfReport(t *testing.T) {
 	}
 }
 
-func TestIngress(t *testing.T) {
+func TestNewIngress(t *testing.T) {
 	four, six := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")
 	s := &Service{Ports: []Port{tcp(80), tcp(443)}}
 	want := []corev1.LoadBalancerIngress{

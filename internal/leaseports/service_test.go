@@ -84,7 +84,7 @@ func TestParseServiceRequest(t *testing.T) {
 	}
 }
 
-func TestPublished(t *testing.T) {
+func TestApplyPublicationToService(t *testing.T) {
 	a := netip.MustParseAddr("10.0.0.1")
 	published := Publication{Addresses: []netip.Addr{a}, SharingKey: "k", IsShared: true}
 	alone := Publication{Addresses: []netip.Addr{a}, SharingKey: "k"}
@@ -152,9 +152,9 @@ func TestPublished(t *testing.T) {
 	}
 }
 
-// TestRecorded checks P3: a Service is published when all of its ports are on record with all of its leases, under its
-// UID.
-func TestRecorded(t *testing.T) {
+// TestHasRecordedPorts checks P3: a Service is published when all of its ports are on record with all of its leases,
+// under its UID.
+func TestHasRecordedPorts(t *testing.T) {
 	shop, six := leaseOf("shop", "10.0.0.1", heldPort(tcp(80), "web"), heldPort(tcp(443), "web")), leaseOf("shop-6", "fd00::1", heldPort(tcp(80), "web"))
 	for name, c := range map[string]struct {
 		s    Service

@@ -34,8 +34,8 @@ func TestLastAddresses(t *testing.T) {
 	}
 }
 
-// TestSaturation checks that a pool may have any size, and that counts that do not fit are 2^63-1 (B64).
-func TestSaturation(t *testing.T) {
+// TestCountsSaturate checks that a pool may have any size, and that counts that do not fit are 2^63-1 (B64).
+func TestCountsSaturate(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		l      *Ledger

@@ -99,7 +99,7 @@ func TestRemoveUnknown(t *testing.T) {
 	wantCounts(t, l, "nothing changes", Counts{Total: 1, Allocated: 1, Owners: 1})
 }
 
-func TestRestate(t *testing.T) {
+func TestAddFactReplacesEarlierFact(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		again  Fact
@@ -135,7 +135,7 @@ func TestRestate(t *testing.T) {
 	}
 }
 
-func TestSources(t *testing.T) {
+func TestCountsBySource(t *testing.T) {
 	tests := map[string]struct {
 		source Source
 		reason string

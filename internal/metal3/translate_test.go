@@ -12,8 +12,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// TestTranslate checks the translation of IPPools to specs of our pools (U62).
-func TestTranslate(t *testing.T) {
+// TestToNetworkPoolSpec checks the translation of IPPools to specs of our pools (U62).
+func TestToNetworkPoolSpec(t *testing.T) {
 	const preAllocated = "preAllocations are for claims of the same names here; CAPM3 names the claims of another Metal3DataTemplate differently"
 	for name, c := range map[string]struct {
 		in              string

@@ -93,9 +93,9 @@ func TestLeasePool(t *testing.T) {
 	}
 }
 
-// TestNext checks that no entry of an IPAddressPool is removed while the earlier count would pass for the count of
-// what is left.
-func TestNext(t *testing.T) {
+// TestNextCountableAddresses checks that no entry of an IPAddressPool is removed while the earlier count would pass for
+// the count of what is left.
+func TestNextCountableAddresses(t *testing.T) {
 	const a, b = "10.0.0.1-10.0.0.1", "10.0.0.2-10.0.0.2"
 	refusing := &metallbv1beta1.ConfigurationState{}
 	refusing.Namespace, refusing.Name = Namespace, "controller"

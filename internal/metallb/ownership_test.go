@@ -111,7 +111,7 @@ func TestParseOriginalPool(t *testing.T) {
 	}
 }
 
-func TestAdvertises(t *testing.T) {
+func TestPlanAdvertisement(t *testing.T) {
 	label := metav1.LabelSelector{MatchLabels: map[string]string{balancer.ManagedByLabel: balancer.ManagedByValue}}
 	for name, tc := range map[string]struct {
 		spec    metallbv1beta1.L2AdvertisementSpec

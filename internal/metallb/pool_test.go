@@ -35,7 +35,7 @@ func TestNewPool(t *testing.T) {
 	}
 }
 
-func TestRestrictions(t *testing.T) {
+func TestNewPoolRestrictions(t *testing.T) {
 	label := func(k, v string) metav1.LabelSelector {
 		return metav1.LabelSelector{MatchLabels: map[string]string{k: v}}
 	}
@@ -80,8 +80,8 @@ func TestRestrictions(t *testing.T) {
 	}
 }
 
-// TestStep checks that the removal of an entry is acknowledged before any entry is added (ADR 7).
-func TestStep(t *testing.T) {
+// TestNextAddresses checks that the removal of an entry is acknowledged before any entry is added (ADR 7).
+func TestNextAddresses(t *testing.T) {
 	counting := func(n int64, addresses ...string) *metallbv1beta1.IPAddressPool {
 		p := ipPool(addresses...)
 		p.Status.AssignedIPv4, p.Status.AvailableIPv4 = 1, n-1
@@ -157,7 +157,7 @@ func TestCountOfNone(t *testing.T) {
 	}
 }
 
-func TestCounted(t *testing.T) {
+func TestIsCounted(t *testing.T) {
 	p := ipPool("10.0.0.1-10.0.0.4", "fd00::1-fd00::2")
 	p.Status = metallbv1beta1.IPAddressPoolStatus{AssignedIPv4: 1, AvailableIPv4: 3, AvailableIPv6: 2}
 	if !isCounted(p) {

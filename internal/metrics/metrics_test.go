@@ -36,8 +36,8 @@ func registered(t *testing.T) map[string]string {
 	return out
 }
 
-// TestDocumented checks that the table of docs/metrics.md has every metric, with its labels, and no other.
-func TestDocumented(t *testing.T) {
+// TestMetricsAreDocumented checks that the table of docs/metrics.md has every metric, with its labels, and no other.
+func TestMetricsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/metrics.md")
 	if err != nil {
 		t.Fatal(err)

@@ -16,8 +16,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 )
 
-// TestPlan checks the plan for an input without a problem, and for each problem.
-func TestPlan(t *testing.T) {
+// TestPlanImport checks the plan for an input without a problem, and for each problem.
+func TestPlanImport(t *testing.T) {
 	source := Source{incluster.IPPoolKind, "ns", "p"}
 	paused := map[string]string{clusterv1.PausedAnnotation: ""}
 	k := client.ObjectKey{Namespace: "ns", Name: "k"}

@@ -57,8 +57,9 @@ func auditMetrics(t *testing.T) map[string]int {
 	return out
 }
 
-// TestAuditor checks K45: the audit counts by what a list shows, whatever is remembered, and each cluster separately.
-func TestAuditor(t *testing.T) {
+// TestAuditorCountsEachCluster checks K45: the audit counts by what a list shows, whatever is remembered, and each
+// cluster separately.
+func TestAuditorCountsEachCluster(t *testing.T) {
 	const interval = 5 * time.Minute
 	synctest.Test(t, func(t *testing.T) {
 		own, prod := &listedNodesAPI{}, &listedNodesAPI{}

@@ -155,9 +155,9 @@ var forceAndGrantToForeign = sim.NewAttempt("force, give on", func(w *world) boo
 
 var foreignBlockGone = sim.NewAttempt("the other is gone", func(w *world) bool { return w.api.Delete(faults.RefForObject(foreignBlock), true) == nil })
 
-// TestABlockThatWasGivenOn checks a block that was granted to another IPAllocation while its own was gone; then its
-// Nodes are deleted, and another one comes.
-func TestABlockThatWasGivenOn(t *testing.T) {
+// TestLostBlockGrantedToAnother checks a block that was granted to another IPAllocation while its own was gone; then
+// its Nodes are deleted, and another one comes.
+func TestLostBlockGrantedToAnother(t *testing.T) {
 	s := scenario{name: "given on", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")}, served: 1}
 	s.script = []action{forceAndGrantToForeign, expectContested(1), remove(faults.Nodes, "a"), add(node("b")), expectContested(0)}
 	s.runInOrders(t)
@@ -194,10 +194,10 @@ func takeName(by v1alpha1.AllocationType) action {
 
 var takenBy = map[string]v1alpha1.AllocationType{"an IPAllocation for something else": v1alpha1.NodesAllocation, "what a restore brings": v1alpha1.PodsAllocation}
 
-// TestANameThatIsTaken checks that, where something else has the name of a block that is gone, or the block has come
-// back as it was before, its addresses are requested under another name, once, and are kept until the last Node is gone
-// that has some of them.
-func TestANameThatIsTaken(t *testing.T) {
+// TestLostBlockWhileNameIsTaken checks that, where something else has the name of a block that is gone, or the block
+// has come back as it was before, its addresses are requested under another name, once, and are kept until the last
+// Node is gone that has some of them.
+func TestLostBlockWhileNameIsTaken(t *testing.T) {
 	for name, kind := range takenBy {
 		take := takeName(kind)
 		for end, script := range map[string][]action{
@@ -215,10 +215,10 @@ func TestANameThatIsTaken(t *testing.T) {
 	}
 }
 
-// TestFaultsOfANameThatIsTaken checks that the first block is held and open in the end whatever happens to a request,
+// TestFaultsWhileNameIsTaken checks that the first block is held and open in the end whatever happens to a request,
 // or a read, that the replacement of a lost block takes, also where another manager works meanwhile. Faults that lose
 // the ConfigMap too are left out, as nothing is known of the block then.
-func TestFaultsOfANameThatIsTaken(t *testing.T) {
+func TestFaultsWhileNameIsTaken(t *testing.T) {
 	for name, kind := range takenBy {
 		take, writes, calls := takeName(kind), 0, 0
 		s := scenario{name: "taken", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")}, served: -1}
@@ -292,9 +292,9 @@ func TestARequestOutlivesTheConfigMap(t *testing.T) {
 	}.runInOrders(t)
 }
 
-// TestTwoClusterCIDRsAskAtOnce checks that two ClusterCIDRs of a Cluster that request blocks in the same reconcile get
-// one each, with a name of its own, and no more than that.
-func TestTwoClusterCIDRsAskAtOnce(t *testing.T) {
+// TestConcurrentRequestsGetOneBlockEach checks that two ClusterCIDRs of a Cluster that request blocks in the same
+// reconcile get one each, with a name of its own, and no more than that.
+func TestConcurrentRequestsGetOneBlockEach(t *testing.T) {
 	one, two := forSize(fromPool("c"), "small"), forSize(fromPool("d"), "big")
 	each := sim.NewAttempt("has each one block", func(w *world) bool {
 		of := map[string]int{}
@@ -326,9 +326,9 @@ var checkBlockOpenOnce = sim.NewAttempt("is the block open", func(w *world) bool
 	return true
 })
 
-// TestAnotherBlockComes checks that a Node does not wait for a block that may never get any addresses: another block is
-// requested.
-func TestAnotherBlockComes(t *testing.T) {
+// TestUnservableBlockIsNotAwaited checks that a Node does not wait for a block that may never get any addresses:
+// another block is requested.
+func TestUnservableBlockIsNotAwaited(t *testing.T) {
 	share := sim.NewAttempt("it shares addresses", func(w *world) bool {
 		return faults.EditStatus(w.api, blockRef("prod-pods-4-1"), func(o *v1alpha1.IPAllocation) {
 			s := &o.Status
@@ -370,8 +370,8 @@ func TestTheNextClusterCIDRServes(t *testing.T) {
 	})
 }
 
-// TestAnErrandThatFailsHoldsUpNoOther checks that a block that cannot be deleted blocks no requests for other blocks.
-func TestAnErrandThatFailsHoldsUpNoOther(t *testing.T) {
+// TestFailedDeletionDelaysNoRequest checks that a block that cannot be deleted blocks no requests for other blocks.
+func TestFailedDeletionDelaysNoRequest(t *testing.T) {
 	scenario{
 		name: "held up", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), forSize(fromPool("a"), "small"), forSize(fromPool("c"), "big"), sized("s", "small")},
 		script: []action{remove(faults.Nodes, "s"), waitFor(2 * time.Minute), add(sized("b", "big")), waitFor(2 * time.Minute), checkAllServed}, served: 1,
@@ -423,9 +423,9 @@ func TestAForgedBlockIsNotAskedFor(t *testing.T) {
 	s.run(t, func(w *world) { w.Order = sim.Orders["lazy"] })
 }
 
-// TestADeletedConfigMapIsSaid checks that the deletion of the ConfigMap is followed by one event with its consequences:
-// kubectl waits for the finalizer without a message.
-func TestADeletedConfigMapIsSaid(t *testing.T) {
+// TestConfigMapDeletionRecordsEvent checks that the deletion of the ConfigMap is followed by one event with its
+// consequences: kubectl waits for the finalizer without a message.
+func TestConfigMapDeletionRecordsEvent(t *testing.T) {
 	s := scenario{name: "deleted", before: []client.Object{clusterCIDR("c", "10.0.0.0/22", 8), node("a")}, served: 3}
 	s.script = []action{deleteFence, add(node("b")), add(node("x")), sim.NewAttempt("was it said", func(w *world) bool {
 		events := slices.DeleteFunc(slices.Clone(w.events), func(text string) bool { return !strings.HasPrefix(text, "*v1.ConfigMap "+nodeipam.FenceDeleted) })

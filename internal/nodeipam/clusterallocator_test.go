@@ -283,8 +283,8 @@ func TestUsedClusterWaitsForAdoption(t *testing.T) {
 	}
 }
 
-// TestProtect checks K41: an object that is being deleted, is gone, or was replaced by another one is not opened.
-func TestProtect(t *testing.T) {
+// TestProtectObject checks K41: an object that is being deleted, is gone, or was replaced by another one is not opened.
+func TestProtectObject(t *testing.T) {
 	deleted := newRange("example.com/foreign")
 	deleted.DeletionTimestamp = &metav1.Time{Time: noon}
 	another := newRange()

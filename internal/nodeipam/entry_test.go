@@ -39,9 +39,9 @@ func deleted(c *v1alpha1.ClusterCIDR) *v1alpha1.ClusterCIDR {
 	return c
 }
 
-// TestEntries checks R15: the entry of a Cluster is there before anything is granted, with a new mark; it is removed
-// only with the mark that it had when the object was closed, and no other entry is removed with it.
-func TestEntries(t *testing.T) {
+// TestEntryProtector checks R15: the entry of a Cluster is there before anything is granted, with a new mark; it is
+// removed only with the mark that it had when the object was closed, and no other entry is removed with it.
+func TestEntryProtector(t *testing.T) {
 	free := newRange()
 	free.Spec.ClusterSelector = &metav1.LabelSelector{}
 	for name, tc := range map[string]struct {

@@ -519,7 +519,7 @@ func at(n int, f fault) func(*world) {
 // full runs every schedule. Without it, only a sixth of the schedules is run of the scenarios with a pool, which take
 // many more calls than the others. To run a single one, the flag is needed too:
 //
-//	go test ./internal/nodeipam -run 'TestFaults/blocks,_too_few/lazy/late/7' -args -full
+//	go test ./internal/nodeipam -run 'TestFaultsAtEveryWrite/blocks,_too_few/lazy/late/7' -args -full
 var full = flag.Bool("full", false, "run every schedule, and not a part of those with a pool")
 
 // runs reports whether the n-th run of a fault is part of this test run: a sixth of the runs with a pool is, and with
@@ -535,9 +535,9 @@ func (s scenario) runs(name string, n int) bool {
 	return *full || (n+int(crc32.ChecksumIEEE([]byte(s.name+name))))%part == 0
 }
 
-// TestFaults runs each scenario with each fault at each write, or call, in each order, with users that wait and with
-// some that do not; and with its users acting before each write.
-func TestFaults(t *testing.T) {
+// TestFaultsAtEveryWrite runs each scenario with each fault at each write, or call, in each order, with users that wait
+// and with some that do not; and with its users acting before each write.
+func TestFaultsAtEveryWrite(t *testing.T) {
 	t.Parallel()
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
@@ -597,8 +597,8 @@ func (s scenario) runWithFault(t *testing.T, f fault, n int, in func(*world)) {
 	})
 }
 
-// TestStorms runs each scenario with many faults, in any order.
-func TestStorms(t *testing.T) {
+// TestRandomFaultsInRandomOrder runs each scenario with many faults, in any order.
+func TestRandomFaultsInRandomOrder(t *testing.T) {
 	t.Parallel()
 	runs := 400
 	if testing.Short() {

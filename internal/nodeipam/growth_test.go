@@ -177,9 +177,9 @@ func TestAwaitedBlockStays(t *testing.T) {
 	expectBlockRequests(t, m.planBlocksOnce(t, noon.Add(2*time.Minute)), "delete prod-pods-4-1")
 }
 
-// TestShortage checks that, where the pool is empty or the Cluster has as many blocks as it may, the waiting Node gets
-// an event, and nothing is requested again.
-func TestShortage(t *testing.T) {
+// TestShortageRecordsNodeEvent checks that, where the pool is empty or the Cluster has as many blocks as it may, the
+// waiting Node gets an event, and nothing is requested again.
+func TestShortageRecordsNodeEvent(t *testing.T) {
 	refused := func(b *Block) { b.RefusalMessage = "the pool has no free prefix of /23" }
 	for name, tt := range map[string]struct {
 		blocks []Block

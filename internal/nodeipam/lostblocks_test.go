@@ -196,8 +196,8 @@ func TestNodesCountForSharedBlock(t *testing.T) {
 	}
 }
 
-// TestAbandonedRequestIsWork checks that a request that a dead manager has left is work for another one.
-func TestAbandonedRequestIsWork(t *testing.T) {
+// TestAbandonedRequestIsTakenOver checks that a request that a dead manager has left is work for another one.
+func TestAbandonedRequestIsTakenOver(t *testing.T) {
 	for name, change := range map[string][]func(*Block){"waits": {isPinned}, "is refused": {isPinned, isRefused}} {
 		t.Run(name, func(t *testing.T) {
 			m := newGrowingState(t, []Block{newTestBlock(secondName, "", change...)})

@@ -77,10 +77,10 @@ func (b managerStart) restart(w *world, q *faults.Request) {
 	}
 }
 
-// TestStarts runs each scenario with a manager that is killed at each of its writes. The next one learns Clusters,
-// ClusterCIDRs, blocks, ServiceCIDRs and Nodes in any order, and the first read of each may fail, as may that of the
-// ConfigMap.
-func TestStarts(t *testing.T) {
+// TestRestartAtEveryWrite runs each scenario with a manager that is killed at each of its writes. The next one learns
+// Clusters, ClusterCIDRs, blocks, ServiceCIDRs and Nodes in any order, and the first read of each may fail, as may that
+// of the ConfigMap.
+func TestRestartAtEveryWrite(t *testing.T) {
 	t.Parallel()
 	draws := 4
 	if testing.Short() {

@@ -90,10 +90,10 @@ func TestAReadThatFailedOnceIsNotShown(t *testing.T) {
 	})
 }
 
-// TestABlockOpenedByAnother checks that a manager that does not know yet that it lost its term does not release a block
-// that the next holder has opened and granted from: the first manager requested the block, and sees that it is being
-// deleted, and that no Node has any of it.
-func TestABlockOpenedByAnother(t *testing.T) {
+// TestStaleHolderKeepsOpenedBlock checks that a manager that does not know yet that it lost its term does not release a
+// block that the next holder has opened and granted from: the first manager requested the block, and sees that it is
+// being deleted, and that no Node has any of it.
+func TestStaleHolderKeepsOpenedBlock(t *testing.T) {
 	s := scenario{name: "opened by another", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")}, served: -1}
 	s.run(t, func(w *world) {
 		w.Disturb = func(w *world, r *faults.Request) bool {
@@ -120,9 +120,9 @@ func TestABlockOpenedByAnother(t *testing.T) {
 	})
 }
 
-// TestABlockThatIsGone checks that a manager whose watch of IPAllocations shows nothing does not open a block that was
-// returned to the pool meanwhile.
-func TestABlockThatIsGone(t *testing.T) {
+// TestReleasedBlockIsNotOpened checks that a manager whose watch of IPAllocations shows nothing does not open a block
+// that was returned to the pool meanwhile.
+func TestReleasedBlockIsNotOpened(t *testing.T) {
 	s := scenario{name: "gone", fleet: true, pool: threeBlocks[:1], before: []client.Object{clusterProd(), fromPool("c"), node("a")}, served: -1}
 	s.script = []action{
 		remove(faults.Nodes, "a"), // first, as b counts from its own start how long the block is unused

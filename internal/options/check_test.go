@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// TestDefaults checks what the docs promise of a manager without flags.
-func TestDefaults(t *testing.T) { // B46, H15
+// TestDefaultFlagValues checks what the docs promise of a manager without flags.
+func TestDefaultFlagValues(t *testing.T) { // B46, H15
 	var o Options
 	fs := pflag.NewFlagSet("manager", pflag.ContinueOnError)
 	o.AddFlags(fs)

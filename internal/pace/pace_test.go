@@ -293,7 +293,7 @@ func TestOldWritesAreForgotten(t *testing.T) {
 	}
 }
 
-func TestSplit(t *testing.T) {
+func TestSplitDelayed(t *testing.T) {
 	repeated := func(after time.Duration) error {
 		return fmt.Errorf("writing: %w", &RepeatedWriteError{RetryAfter: after})
 	}

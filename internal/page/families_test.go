@@ -10,9 +10,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/fleet"
 )
 
-// TestFamilies checks that pools of both IP families are related where the machines of a Cluster have addresses of
-// both.
-func TestFamilies(t *testing.T) { // U81
+// TestRelatedPoolsOfBothFamilies checks that pools of both IP families are related where the machines of a Cluster have
+// addresses of both.
+func TestRelatedPoolsOfBothFamilies(t *testing.T) { // U81
 	length := int32(120)
 	newPool := func(name, cidr string, prefixes bool, clusters ...string) *fleet.Pool {
 		spec := v1alpha1.NetworkPoolSpec{CIDR: cidr}

@@ -17,8 +17,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/fleet"
 )
 
-// TestGuards checks that a browser runs nothing but the files of the page, and never takes data for a page.
-func TestGuards(t *testing.T) {
+// TestSecurityHeaders checks that a browser runs nothing but the files of the page, and never takes data for a page.
+func TestSecurityHeaders(t *testing.T) {
 	h := serve(fleet.BusyFleet())
 	for path, kind := range map[string]string{
 		PagePath: "text/html", PagePath + "page.js": "text/javascript", PagePath + "page.css": "text/css", APIPath + "pools": "application/json",
@@ -81,9 +81,9 @@ func body(t *testing.T, resp *http.Response) []byte {
 	return out
 }
 
-// TestFiles checks that files are compressed for clients that accept it, are not sent again to clients that have them,
-// and that directories are not listed.
-func TestFiles(t *testing.T) {
+// TestServeStaticFiles checks that files are compressed for clients that accept it, are not sent again to clients that
+// have them, and that directories are not listed.
+func TestServeStaticFiles(t *testing.T) {
 	h := serve(fleet.Pools{})
 	want, err := embeddedFiles.ReadFile("static/vendor/uPlot.iife.min.js")
 	if err != nil {
@@ -110,8 +110,8 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestWeight checks that the files a browser loads before it shows a pool are small.
-func TestWeight(t *testing.T) {
+// TestPageWeightIsBounded checks that the files a browser loads before it shows a pool are small.
+func TestPageWeightIsBounded(t *testing.T) {
 	h, sum := serve(fleet.Pools{}), 0
 	for name := range newFiles().byPath {
 		resp := getResponse(t, h, PagePath+name, "Accept-Encoding", "gzip")

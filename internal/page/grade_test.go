@@ -10,9 +10,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/fleet"
 )
 
-// TestGrades checks that red means a problem: a pool that is all in blocks of carved pools has none, and a pool that is
-// not ready is not full.
-func TestGrades(t *testing.T) {
+// TestPoolSeverity checks that red means a problem: a pool that is all in blocks of carved pools has none, and a pool
+// that is not ready is not full.
+func TestPoolSeverity(t *testing.T) {
 	for name, tc := range map[string]struct {
 		used        int64
 		waiting     int

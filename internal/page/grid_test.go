@@ -29,7 +29,7 @@ func runsText(g addressMap) string {
 	return strings.Join(out, ", ")
 }
 
-func TestMap(t *testing.T) {
+func TestAddressMap(t *testing.T) {
 	spec := func(cidr string) v1alpha1.NetworkPoolSpec { return v1alpha1.NetworkPoolSpec{CIDR: cidr} }
 	length := int32(64)
 	claim := fleet.ClaimEntry("ns", "c")

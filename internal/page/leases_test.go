@@ -54,8 +54,8 @@ func (fakeLeasePools) WalkWaiters(pool pools.Key, visit func(grants.WaitingClaim
 	}
 }
 
-// TestLeases checks that programs can query leases, and get 503 while the state is not known (A12).
-func TestLeases(t *testing.T) {
+// TestLeaseQueries checks that programs can query leases, and get 503 while the state is not known (A12).
+func TestLeaseQueries(t *testing.T) {
 	elected := make(chan struct{})
 	close(elected)
 	unixText := strconv.FormatInt(fleet.Noon.Unix(), 10)

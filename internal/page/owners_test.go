@@ -12,7 +12,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/fleet"
 )
 
-func TestOwners(t *testing.T) {
+func TestListOwnersOfRange(t *testing.T) {
 	p := fleet.MakePool("ns", "p", v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/16"})
 	p.AddEntry("10.0.0.1", grants.TakenRange{Namespace: "ns", Name: "a", Cluster: "c"})
 	p.AddEntry("10.0.0.4/30", grants.TakenRange{Use: grants.UseNodes, Kind: "IPAllocation", Name: "b", OtherOwners: []string{"x"}})

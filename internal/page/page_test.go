@@ -68,7 +68,7 @@ func poolQuery(p *fleet.Pool, more ...string) url.Values {
 	return v
 }
 
-func TestPools(t *testing.T) {
+func TestListPools(t *testing.T) {
 	type answer struct {
 		Elected bool
 		Pools   []poolRow
@@ -92,7 +92,7 @@ func TestPools(t *testing.T) {
 	}
 }
 
-func TestUsage(t *testing.T) {
+func TestUsageSamples(t *testing.T) {
 	type answer struct {
 		Since, Until int64
 		Pools        map[string][]int64
@@ -110,7 +110,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-func TestSearch(t *testing.T) {
+func TestSearchByAddressAndName(t *testing.T) {
 	h := serve(fleet.BusyFleet())
 	for q, want := range map[string]string{
 		"10.64.0.2":           "NetworkPool/fleet/machines 10.64.0.2 claim edge-0000-worker-00000",
@@ -143,7 +143,7 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-func TestWaiting(t *testing.T) {
+func TestListWaitingClaims(t *testing.T) {
 	made := fleet.BusyFleet()
 	got := getJSON[ownerList](t, serve(made), "waiting", poolQuery(made[2]))
 	if len(got.Owners) != 3 || got.Owners[0].Reason != "PoolExhausted" || got.Owners[0].Use != "waiting" {
@@ -151,7 +151,7 @@ func TestWaiting(t *testing.T) {
 	}
 }
 
-func TestErrors(t *testing.T) {
+func TestInvalidRequestsAreRefused(t *testing.T) {
 	made := fleet.BusyFleet()
 	h := serve(made)
 	for path, want := range map[string]int{
@@ -180,8 +180,9 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestReplies checks that an unchanged answer is not sent again, and that a long one is compressed.
-func TestReplies(t *testing.T) {
+// TestAnswersAreCachedAndCompressed checks that an unchanged answer is not sent again, and that a long one is
+// compressed.
+func TestAnswersAreCachedAndCompressed(t *testing.T) {
 	made := fleet.BusyFleet()
 	h := serve(made)
 	path := APIPath + "map?" + poolQuery(made[0]).Encode()

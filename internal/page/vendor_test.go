@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestVendored checks that the third-party files of the page are the published ones: uPlot 1.6.32, MIT. `make
-// page-test` compares them with the npm package, `make page-vendor` copies them from there.
-func TestVendored(t *testing.T) {
+// TestVendoredFileChecksums checks that the third-party files of the page are the published ones: uPlot 1.6.32, MIT.
+// `make page-test` compares them with the npm package, `make page-vendor` copies them from there.
+func TestVendoredFileChecksums(t *testing.T) {
 	for name, want := range map[string]string{
 		"uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
 		"uPlot.min.css":     "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",

@@ -67,9 +67,9 @@ func TestOneCIDRInSeveralRanges(t *testing.T) {
 	take(t, b, newTestRange(t, "small", withCIDRs(6, "10.0.0.0/8")), "d", "10.0.0.64/26")
 }
 
-// TestAdoption checks N2 and N4: the CIDRs of Nodes count by their addresses alone, whichever allocator set them, and
-// whatever ranges there are.
-func TestAdoption(t *testing.T) {
+// TestAdoptionOfNodeCIDRs checks N2 and N4: the CIDRs of Nodes count by their addresses alone, whichever allocator set
+// them, and whatever ranges there are.
+func TestAdoptionOfNodeCIDRs(t *testing.T) {
 	b := NewAllocations([]netip.Prefix{netip.MustParsePrefix("10.0.1.0/24")})
 	for _, tt := range []struct {
 		node *Node
@@ -137,8 +137,8 @@ func TestGrantEndsWithPodCIDRs(t *testing.T) {
 	take(t, b, r, "e")
 }
 
-// TestDiscontiguous checks K44: four discontiguous ranges serve 32 Nodes, eight each.
-func TestDiscontiguous(t *testing.T) {
+// TestDiscontiguousRanges checks K44: four discontiguous ranges serve 32 Nodes, eight each.
+func TestDiscontiguousRanges(t *testing.T) {
 	b := NewAllocations(nil)
 	ranges := []*Range{
 		newTestRange(t, "1", withCIDRs(8, "10.0.0.0/21")), newTestRange(t, "2", withCIDRs(8, "10.3.8.0/21")),

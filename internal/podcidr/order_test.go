@@ -23,8 +23,8 @@ func TestOrderOfTheKEP(t *testing.T) {
 	}
 }
 
-// TestOrder checks K7, K8, K9, K10, K11 and K12: which ranges apply, and in which order.
-func TestOrder(t *testing.T) {
+// TestRangesForNode checks K7, K8, K9, K10, K11 and K12: which ranges apply, and in which order.
+func TestRangesForNode(t *testing.T) {
 	tests := map[string]struct {
 		ranges []*Range
 		node   *Node
@@ -91,7 +91,7 @@ func names(ranges []*Range) (out []string) {
 	return out
 }
 
-func TestSelector(t *testing.T) {
+func TestMatchNode(t *testing.T) {
 	expression := func(key string, op corev1.NodeSelectorOperator, values ...string) corev1.NodeSelectorRequirement {
 		return corev1.NodeSelectorRequirement{Key: key, Operator: op, Values: values}
 	}
@@ -181,8 +181,8 @@ func TestCompileRefuses(t *testing.T) {
 	}
 }
 
-// TestSelects checks the readable form of selectors.
-func TestSelects(t *testing.T) {
+// TestDescribeSelector checks the readable form of selectors.
+func TestDescribeSelector(t *testing.T) {
 	name := func(op corev1.NodeSelectorOperator) func(*RangeSpec) {
 		return orTerm(corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: op, Values: []string{"w1"}}}})
 	}

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestPlan checks K13, K21 and K41: which Nodes get CIDRs, and why the others are refused.
-func TestPlan(t *testing.T) {
+// TestPlanGrants checks K13, K21 and K41: which Nodes get CIDRs, and why the others are refused.
+func TestPlanGrants(t *testing.T) {
 	age := func(n *Node, minutes int) *Node {
 		n.CreatedAt = noon.Add(-time.Duration(minutes) * time.Minute)
 		return n

@@ -41,7 +41,7 @@ func textOf(set *netipx.IPSet) []string {
 	return out
 }
 
-func TestAllocatable(t *testing.T) {
+func TestAllocatableRanges(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		spec   spec
@@ -164,7 +164,7 @@ func TestAllocatable(t *testing.T) {
 	}
 }
 
-func TestDeclared(t *testing.T) {
+func TestDeclaredRanges(t *testing.T) {
 	l := mustCompile(t, spec{CIDR: "10.0.0.0/30", Addresses: []string{"10.0.0.4/31", "10.0.1.1"}, Reserved: reserved("10.0.0.1"),
 		TenantAllocation: tenant("10.0.0.2", "10.0.1.1")})
 	if diff := cmp.Diff([]string{"10.0.0.0-10.0.0.5", "10.0.1.1-10.0.1.1"}, textOf(l.Declared())); diff != "" {

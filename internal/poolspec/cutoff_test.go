@@ -123,7 +123,7 @@ func TestValidateNoCutOff(t *testing.T) {
 	}
 }
 
-func TestNarrows(t *testing.T) {
+func TestIsNarrowed(t *testing.T) {
 	base := spec{CIDR: "10.0.0.0/24", Reserved: reserved("10.0.0.8/29"), PreAllocations: map[string]string{"a": "10.0.0.9"}}
 	tests := map[string]struct {
 		reason string

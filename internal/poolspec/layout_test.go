@@ -13,7 +13,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-func TestNetwork(t *testing.T) {
+func TestNetworkForAddress(t *testing.T) {
 	type network struct {
 		Prefix  int32
 		Gateway string
@@ -90,8 +90,8 @@ func TestNetwork(t *testing.T) {
 	}
 }
 
-// TestPins checks that a pin may be a reserved address, or one outside tenantAllocation (U10).
-func TestPins(t *testing.T) {
+// TestPinsMayBeReserved checks that a pin may be a reserved address, or one outside tenantAllocation (U10).
+func TestPinsMayBeReserved(t *testing.T) {
 	pins := map[string]string{"vip": "10.0.0.10", "db": "10.0.0.200", "a": "10.0.0.2"}
 	l := mustCompile(t, spec{CIDR: "10.0.0.0/24", Reserved: reserved("10.0.0.0/28"), TenantAllocation: tenant("10.0.0.0", "10.0.0.99"),
 		PreAllocations: pins})
@@ -124,8 +124,8 @@ func TestPins(t *testing.T) {
 	}
 }
 
-// TestOverlap checks which declared ranges two pools share (W13).
-func TestOverlap(t *testing.T) {
+// TestOverlappingRanges checks which declared ranges two pools share (W13).
+func TestOverlappingRanges(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		a, b   spec
@@ -164,9 +164,9 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
-// TestGrantable checks that a pool may grant the units that it hands out to any claim, and those that it reserves for
-// names.
-func TestGrantable(t *testing.T) {
+// TestGrantableRanges checks that a pool may grant the units that it hands out to any claim, and those that it reserves
+// for names.
+func TestGrantableRanges(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spec spec
 		want []string

@@ -11,7 +11,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-func TestWithheld(t *testing.T) {
+func TestWithheldReason(t *testing.T) {
 	s := spec{
 		CIDR: "10.0.0.0/24", Gateway: "10.0.0.1",
 		Reserved:         []v1alpha1.ReservedRange{{Addresses: "10.0.0.8/30", Description: "printer"}, {Addresses: "10.0.0.20"}},

@@ -16,9 +16,9 @@ func inDomains(cidr string, domains ...string) v1alpha1.Subnet {
 	return v1alpha1.Subnet{CIDR: cidr, FailureDomains: domains}
 }
 
-// TestZones checks which subnets serve a failure domain, and which addresses each has (U53): of nested subnets the
-// smallest counts, even if it serves no failure domain.
-func TestZones(t *testing.T) {
+// TestZonesForFailureDomain checks which subnets serve a failure domain, and which addresses each has (U53): of nested
+// subnets the smallest counts, even if it serves no failure domain.
+func TestZonesForFailureDomain(t *testing.T) {
 	s := spec{CIDR: "10.0.0.0/8", Subnets: []v1alpha1.Subnet{
 		inDomains("10.1.0.0/16", "a", "b"), inDomains("10.2.0.0/16"), inDomains("10.1.2.0/24", "b"), inDomains("10.1.3.0/24"), inDomains("10.3.0.0/16", "c", "c"),
 	}}

@@ -141,7 +141,7 @@ func panics(do func()) (panicked bool) {
 	return false
 }
 
-func TestOracle(t *testing.T) {
+func TestOracleStats(t *testing.T) {
 	o := newOracle(rangeOf("10.0.0.0/29"))
 	o.set(2, 1, false)
 	want := stats{Blocks: []string{"10.0.0.0-10.0.0.1", "10.0.0.3-10.0.0.7"}, Count: 2, Size: 7, Largest: 5, Fragmentation: 28}

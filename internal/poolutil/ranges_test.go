@@ -107,7 +107,7 @@ func FuzzParseRange(f *testing.F) {
 	})
 }
 
-func TestSize(t *testing.T) {
+func TestRangeSize(t *testing.T) {
 	cases := map[string]int64{
 		"10.0.0.5":                 1,
 		"10.0.0.0/8":               1 << 24,
@@ -133,7 +133,7 @@ func TestSize(t *testing.T) {
 	}
 }
 
-func TestAddresses(t *testing.T) {
+func TestEnumerateAddresses(t *testing.T) {
 	cases := map[string][]string{
 		"10.0.0.254-10.0.1.1":                     {"10.0.0.254", "10.0.0.255", "10.0.1.0", "10.0.1.1"},
 		"255.255.255.254-255.255.255.255":         {"255.255.255.254", "255.255.255.255"}, // F11
@@ -168,7 +168,7 @@ func TestEnumerateIsCapped(t *testing.T) {
 	}
 }
 
-func TestUsable(t *testing.T) {
+func TestUsableAddresses(t *testing.T) {
 	cases := map[string]struct {
 		in, want string
 		size     int64

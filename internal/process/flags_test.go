@@ -11,7 +11,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/version"
 )
 
-func TestStart(t *testing.T) {
+func TestParseFlags(t *testing.T) {
 	const hint = "\n--help lists the flags\n"
 	for name, tc := range map[string]struct {
 		args        []string

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestParse(t *testing.T) {
+func TestParseShard(t *testing.T) {
 	for text, suffix := range map[string]string{"": "", "1/1": "", "1/3": "-1-of-3", "3/3": "-3-of-3"} {
 		if s, err := Parse(text); err != nil || s.LeaseNameSuffix() != suffix {
 			t.Errorf("%q: %+v, %v", text, s, err)

@@ -41,7 +41,7 @@ func reducedCluster(paused *bool, notes map[string]string) *clusterv1.Cluster {
 	}
 }
 
-func TestCluster(t *testing.T) { // W18 (only what is used is kept)
+func TestTrimCluster(t *testing.T) { // W18 (only what is used is kept)
 	other, both := map[string]string{"other": "x"}, map[string]string{"other": "x", clusterv1.PausedAnnotation: "true"}
 	tests := map[string]struct {
 		reason string

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestItems(t *testing.T) {
+func TestDecodeList(t *testing.T) {
 	type item struct {
 		Name string `json:"name"`
 	}

@@ -7,9 +7,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// TestChoose checks that a Cluster gets the ProviderConfig of its own namespace, else the one that admits the
-// namespace.
-func TestChoose(t *testing.T) {
+// TestChooseProviderConfig checks that a Cluster gets the ProviderConfig of its own namespace, else the one that admits
+// the namespace.
+func TestChooseProviderConfig(t *testing.T) {
 	team := Namespace{Name: "team", Labels: map[string]string{v1alpha1.TeamLabel: "a"}}
 	tests := map[string]struct {
 		reason      string

@@ -9,8 +9,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// TestEstimate checks how many more Clusters the pools can take (B78), with the sizes that Clusters really get (F16).
-func TestEstimate(t *testing.T) {
+// TestEstimateCapacity checks how many more Clusters the pools can take (B78), with the sizes that Clusters really get
+// (F16).
+func TestEstimateCapacity(t *testing.T) {
 	ipam := network{Mode: v1alpha1.IPAMMode}
 	with := func(l *lb, q *quota) network {
 		return network{Mode: v1alpha1.IPAMMode, LoadBalancer: l, QuotaPerTenant: q}

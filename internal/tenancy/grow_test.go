@@ -136,9 +136,9 @@ func TestGrowthTakesPieces(t *testing.T) {
 	})
 }
 
-// TestGrow checks that the result of an allocation decides, and that a pool's report only determines how much to ask
-// for next (F7).
-func TestGrow(t *testing.T) {
+// TestDecideGrowthBlock checks that the result of an allocation decides, and that a pool's report only determines how
+// much to ask for next (F7).
+func TestDecideGrowthBlock(t *testing.T) {
 	five := func(names ...string) (out []PoolAttempt) {
 		for _, n := range names {
 			out = append(out, PoolAttempt{Pool: newPoolRef(n), Count: 5, Reason: full})

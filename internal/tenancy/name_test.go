@@ -19,8 +19,8 @@ var (
 	longName      = strings.Repeat("a", 253)
 )
 
-// TestName checks the names of grown blocks (B41) and of first blocks (B42).
-func TestName(t *testing.T) {
+// TestBlockNames checks the names of grown blocks (B41) and of first blocks (B42).
+func TestBlockNames(t *testing.T) {
 	tests := map[string]struct {
 		reason       string
 		cluster      v1alpha1.ClusterReference
@@ -59,8 +59,8 @@ func TestNamesThatAreCutDiffer(t *testing.T) {
 	}
 }
 
-// TestOwns checks that the spec decides which of two Clusters with the same block name owns an allocation.
-func TestOwns(t *testing.T) {
+// TestOwnsAllocation checks that the spec decides which of two Clusters with the same block name owns an allocation.
+func TestOwnsAllocation(t *testing.T) {
 	a, b := cluster("a-b", "c"), cluster("a", "b-c")
 	if InitialBlockName(a) != InitialBlockName(b) {
 		t.Fatal("these names are expected to collide")
@@ -72,8 +72,8 @@ func TestOwns(t *testing.T) {
 	}
 }
 
-// TestLabels checks that team, tenant, pool, type and role are labels of every block (B72).
-func TestLabels(t *testing.T) {
+// TestLabelsForBlock checks that team, tenant, pool, type and role are labels of every block (B72).
+func TestLabelsForBlock(t *testing.T) {
 	got := LabelsForBlock(BlockIdentity{
 		Cluster: cluster("team-platform", "prod-cluster"), Pool: v1alpha1.PoolReference{Name: "lab-pool"},
 		Type: v1alpha1.LoadBalancerAllocation, Role: v1alpha1.InitialRole, ProviderConfig: "harvester-lab",

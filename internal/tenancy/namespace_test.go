@@ -9,7 +9,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-func TestAdmits(t *testing.T) {
+func TestAdmitsNamespace(t *testing.T) {
 	selects := &metav1.LabelSelector{MatchLabels: map[string]string{"stage": "prod"}}
 	team := func(name string) map[string]string { return map[string]string{v1alpha1.TeamLabel: name} }
 	scoped := func(name string) *v1alpha1.ProviderScope {

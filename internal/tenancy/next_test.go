@@ -33,10 +33,10 @@ func tried(reason string, names ...string) (out []PoolAttempt) {
 	return out
 }
 
-// TestNext checks that pools are tried by priority until one grants the block (B24, B25, F7), that no pool, an
-// unknown pool and full pools are reported (B31, B32), and that a pool that has refused is not asked again before it
-// has room (B40).
-func TestNext(t *testing.T) {
+// TestDecideInitialBlock checks that pools are tried by priority until one grants the block (B24, B25, F7), that no
+// pool, an unknown pool and full pools are reported (B31, B32), and that a pool that has refused is not asked again
+// before it has room (B40).
+func TestDecideInitialBlock(t *testing.T) {
 	a, b, c := openPool("a", 4), openPool("b", 4), openPool("c", 4)
 	roomy := func(p Pool) Pool { p.LargestFreeBlock = 8; return p }
 	state := func(p Pool, s PoolAvailability) Pool { p.Availability, p.Message = s, "says no"; return p }
@@ -142,7 +142,7 @@ func TestKeepDecision(t *testing.T) {
 	}
 }
 
-func TestTriedSurvivesItsAnnotation(t *testing.T) {
+func TestAttemptsRoundTrip(t *testing.T) {
 	want := append(tried(full, "a"), PoolAttempt{Pool: v1alpha1.PoolReference{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "b"}, Count: 3, Reason: refusal})
 	if diff := cmp.Diff(want, ParseAttempts(FormatAttempts(want))); diff != "" {
 		t.Error(diff)
@@ -212,7 +212,7 @@ func TestSetAttemptsAnnotation(t *testing.T) {
 	}
 }
 
-func TestState(t *testing.T) {
+func TestAllocationState(t *testing.T) {
 	a := &v1alpha1.IPAllocation{}
 	if IsProjected(a) || IsDraining(a) || IsDrainingOrDeleting(a) {
 		t.Error("a new one stays")

@@ -13,8 +13,8 @@ func entry(name string, priority int32) v1alpha1.ProviderPoolReference {
 	return v1alpha1.ProviderPoolReference{PoolReference: v1alpha1.PoolReference{Name: name}, Priority: priority}
 }
 
-// TestOrder checks that priority decides on the order of pools (B24), not the order of the list (F6).
-func TestOrder(t *testing.T) {
+// TestOrderPoolRefs checks that priority decides on the order of pools (B24), not the order of the list (F6).
+func TestOrderPoolRefs(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		refs   []v1alpha1.ProviderPoolReference

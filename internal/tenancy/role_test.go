@@ -7,9 +7,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// TestRole checks that the role of an allocation without the label follows from its name (B73), and that a pinned
-// block is never growth (B49).
-func TestRole(t *testing.T) {
+// TestRoleForAllocation checks that the role of an allocation without the label follows from its name (B73), and that a
+// pinned block is never growth (B49).
+func TestRoleForAllocation(t *testing.T) {
 	prod, long := cluster("team", "prod"), cluster(longNamespace, longName)
 	tests := map[string]struct {
 		reason  string

@@ -15,9 +15,9 @@ type (
 	quota   = v1alpha1.TenantQuota
 )
 
-// TestSize checks where the size of the first block comes from (B22), that the quota limits it (B23), and that an
-// elastic Cluster may begin without a block (F18).
-func TestSize(t *testing.T) {
+// TestComputeInitialSize checks where the size of the first block comes from (B22), that the quota limits it (B23), and
+// that an elastic Cluster may begin without a block (F18).
+func TestComputeInitialSize(t *testing.T) {
 	elastic := func(initial *int32) *lb {
 		return &lb{AllocationMode: v1alpha1.ElasticAllocation, DefaultPoolSize: ptr.To[int32](12), InitialPoolSize: initial}
 	}

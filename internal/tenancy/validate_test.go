@@ -23,9 +23,9 @@ func otherPool(name string, state PoolAvailability, message string) Pool {
 	return Pool{Ref: newPoolRef(name), Availability: state, Message: message, LargestFreeBlock: 1000}
 }
 
-// TestValidate checks that mode ipam without a pool or with an unknown pool (B31), exhausted pools (B32) and other
-// faults of the pools (B79) are reported.
-func TestValidate(t *testing.T) {
+// TestValidateNetwork checks that mode ipam without a pool or with an unknown pool (B31), exhausted pools (B32) and
+// other faults of the pools (B79) are reported.
+func TestValidateNetwork(t *testing.T) {
 	missing := otherPool("gone", PoolMissing, "does not exist")
 	closed := otherPool("closed", PoolClosed, "is being deleted")
 	settling := otherPool("new", PoolSettling, "has not been served by a manager yet")

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-func TestWrite(t *testing.T) {
+func TestWriteAttempt(t *testing.T) {
 	timeout, unread := apierrors.NewTimeoutError("the answer was lost", 1), errors.New("connection refused")
 	conflict := apierrors.NewConflict(schema.GroupResource{}, "pool", errors.New("changed"))
 	forbidden, gone := apierrors.NewForbidden(schema.GroupResource{}, "pool", nil), apierrors.NewNotFound(schema.GroupResource{}, "pool")

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-func TestLine(t *testing.T) {
+func TestSanitizeLine(t *testing.T) {
 	for name, c := range map[string]struct{ in, want string }{
 		"as it is":        {"no address is free", "no address is free"},
 		"other letters":   {"größer", "größer"},
@@ -62,7 +62,7 @@ func TestEventsFit(t *testing.T) {
 	}
 }
 
-func TestCount(t *testing.T) {
+func TestFormatCount(t *testing.T) {
 	for n, want := range map[int]string{0: "0 addresses", 1: "1 address", 2: "2 addresses"} {
 		if got := FormatCount(n, "address", "addresses"); got != want {
 			t.Errorf("%q, want %q", got, want)

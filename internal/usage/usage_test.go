@@ -30,7 +30,7 @@ func world() (h *History, c *clocktesting.FakeClock, pools *[]grants.PoolView) {
 	return NewHistory(c, func() []grants.PoolView { return *pools }), c, pools
 }
 
-func TestSamples(t *testing.T) {
+func TestTakeSamples(t *testing.T) {
 	h, c, pools := world()
 	at := func(minutes int, used int64) Sample {
 		return Sample{noon.Add(time.Duration(minutes) * time.Minute).Unix(), used, 100}
@@ -60,8 +60,8 @@ func TestSamples(t *testing.T) {
 	expectSamples("a pool that is gone is forgotten")
 }
 
-// TestBounded checks that a pool that changes all the time has no more than the samples of a day.
-func TestBounded(t *testing.T) {
+// TestSamplesAreBounded checks that a pool that changes all the time has no more than the samples of a day.
+func TestSamplesAreBounded(t *testing.T) {
 	h, c, pools := world()
 	for i := range 5000 {
 		*pools = []grants.PoolView{full(int64(i))}
@@ -77,7 +77,7 @@ func TestBounded(t *testing.T) {
 	}
 }
 
-func TestStart(t *testing.T) {
+func TestStartSamplesUntilCancelled(t *testing.T) {
 	h, c, pools := world()
 	*pools = []grants.PoolView{full(1)}
 	lists := make(chan int, 3)

@@ -33,7 +33,7 @@ func refusalOf(t *testing.T, err error) refusal {
 	return out
 }
 
-func TestCreate(t *testing.T) {
+func TestValidateCreate(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		spec   spec
@@ -79,9 +79,9 @@ func TestCreate(t *testing.T) {
 	}
 }
 
-// TestDelete checks that a pool may be deleted: the finalizer keeps a pool that is in use, and its condition names the
-// claims. A rejection would block clusterctl move (U18).
-func TestDelete(t *testing.T) {
+// TestValidateDelete checks that a pool may be deleted: the finalizer keeps a pool that is in use, and its condition
+// names the claims. A rejection would block clusterctl move (U18).
+func TestValidateDelete(t *testing.T) {
 	v := &PoolValidator[*v1alpha1.NetworkPool]{Holders: &fakeHolderLister{err: errors.New("must not be asked")}, PoolReader: stored(t)}
 	if warnings, err := v.ValidateDelete(t.Context(), pool("p", spec{CIDR: "10.0.0.0/24"})); err != nil || len(warnings) > 0 {
 		t.Errorf("ValidateDelete = %v, %v", warnings, err)

@@ -89,7 +89,7 @@ func TestHoldersKnowTheirNetwork(t *testing.T) {
 	}
 }
 
-func TestHolders(t *testing.T) {
+func TestListHolders(t *testing.T) {
 	v4 := spec{CIDR: "10.0.0.0/24"}
 	prefixes := spec{CIDR: "fd00::/60", AllocationPrefixLength: ptr.To[int32](64)}
 	p, q, g := pool("p", v4), pool("q", v4), global("p", v4)

@@ -12,8 +12,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// TestOverlap checks the warnings of pools that share addresses (W13, U3, U4).
-func TestOverlap(t *testing.T) {
+// TestOverlapWarnings checks the warnings of pools that share addresses (W13, U3, U4).
+func TestOverlapWarnings(t *testing.T) {
 	younger, both := "the younger of the two pools grants nothing", "both may grant the same address"
 	tests := map[string]struct {
 		reason string

@@ -17,8 +17,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 )
 
-// TestUpdate checks which updates of a pool are rejected, and which lead to a warning (U23).
-func TestUpdate(t *testing.T) {
+// TestValidateUpdate checks which updates of a pool are rejected, and which lead to a warning (U23).
+func TestValidateUpdate(t *testing.T) {
 	whole, half, broken := spec{CIDR: "10.0.0.0/24"}, spec{CIDR: "10.0.0.0/25"}, spec{CIDR: "10.0.0.0/24", Gateway: "10.9.0.1"}
 	high := []poolspec.Holder{{Kind: "IPAddressClaim", Namespace: "ns", Name: "a", Range: netipx.MustParseIPRange("10.0.0.200-10.0.0.200")}}
 	holder := func(name, address string, prefix int32, gateway string) poolspec.Holder {

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 )
 
-func TestWorkers(t *testing.T) {
+func TestJobsOfOwnerStartInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New[string](2)
 		started := make(chan int, 5)

@@ -40,7 +40,7 @@ var rare = []string{"butler_ipam_lost_terms_total", "butler_ipam_write_errors_to
 // Every metric in the alerts and in the dashboard is one that the manager or the API server exports, with every label
 // that the queries use. A manager serves a pool, a refusal, a release, a workload cluster, a Node and a lease, and
 // leads for a term. K45.
-func TestExported(t *testing.T) {
+func TestQueriedMetricsAreExported(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it waits until a manager has done all that is counted: make test-all")
 	}

@@ -169,7 +169,7 @@ func parse(t *testing.T, all []query) []expression {
 
 // Every alert has a severity and a description, and links to a runbook with the remedy; every runbook belongs to an
 // alert.
-func TestRunbooks(t *testing.T) {
+func TestAlertsHaveRunbooks(t *testing.T) {
 	text, err := os.ReadFile(runbooksPath)
 	if err != nil {
 		t.Fatal(err)

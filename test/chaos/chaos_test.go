@@ -9,7 +9,7 @@ import (
 )
 
 // A short run, so that a failure of the long runs of `make chaos` is noticed early.
-func TestChaos(t *testing.T) {
+func TestShortChaosRun(t *testing.T) {
 	o := defaultOptions()
 	o.seed, o.minKills, o.minClaims, o.users, o.apiServerKillInterval = 1, 8, 400, 40, 15*time.Second
 	if testing.Short() {

@@ -11,7 +11,7 @@ import (
 )
 
 // The model that porcupine checks allows one owner at a time.
-func TestHistory(t *testing.T) {
+func TestHistoryAllowsOneOwner(t *testing.T) {
 	x := netip.MustParseAddr("10.0.0.1")
 	one := netipx.IPRangeFrom(x, x)
 	two := netipx.IPRangeFrom(x, x.Next())

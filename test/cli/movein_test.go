@@ -22,7 +22,7 @@ import (
 
 // The import dies at every write, before it and after it, and is resumed or rolled back; the rollback dies at every
 // write and is resumed. Cluster API's own admission checks all writes. Afterwards a manager serves what was imported.
-func TestImport(t *testing.T) {
+func TestImportSurvivesCrashes(t *testing.T) {
 	served := importDyingAnywhere(t, newLocalWorld)
 	t.Run("global", func(t *testing.T) {
 		w := newWorld(t, true)

@@ -13,7 +13,7 @@ import (
 )
 
 // A claim reserves an address; the command prints the address alone, and the same one each time.
-func TestReserve(t *testing.T) { // U80
+func TestReserveAddress(t *testing.T) { // U80
 	ns := newNamespace(t, nil)
 	startManager(t, ns)
 	pool := framework.MakePool("machines").Namespace(ns).CIDR("10.91.4.0/29").Gateway("10.91.4.1").Obj() // .2 to .6 are handed out

@@ -14,7 +14,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-func TestUsage(t *testing.T) {
+func TestUsageErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		args []string
 		code int
@@ -44,7 +44,7 @@ func TestUsage(t *testing.T) {
 }
 
 // The error lists all missing permissions at once.
-func TestForbidden(t *testing.T) {
+func TestMissingPermissionsAreListed(t *testing.T) {
 	withoutRights, err := cp.NewUserKubeconfig("plugin-no-rights")
 	if err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ var (
 
 // The glossary explains each term once, in alphabetical order, and links to the section that defines it. Other pages
 // link to the glossary once at most.
-func TestGlossary(t *testing.T) {
+func TestGlossaryTerms(t *testing.T) {
 	pages := readPages(t)
 	tables := tablesOf("glossary.md", pages["glossary.md"])
 	if len(tables) != 1 || len(tables[0].rows) < 40 {

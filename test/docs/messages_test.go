@@ -23,7 +23,7 @@ var (
 )
 
 // W27, I5: the pages list every refusal that a user may get, and no other.
-func TestMessages(t *testing.T) {
+func TestRefusalsAreDocumented(t *testing.T) {
 	s := readSource(t)
 	refusals := s.refusals()
 	if len(refusals) == 0 {
@@ -67,7 +67,7 @@ func TestMessages(t *testing.T) {
 }
 
 // W27: reasons, conditions, phases and events that a page names exist in the code.
-func TestNames(t *testing.T) {
+func TestDocumentedNamesExist(t *testing.T) {
 	s := readSource(t)
 	begun := s.eventPrefixes()
 	of := []string{"True", "False", "Unknown", clusterv1.PausedReason, clusterv1.NotPausedReason} // Kubernetes, Cluster API
@@ -106,7 +106,7 @@ func TestNames(t *testing.T) {
 }
 
 // I5: a page explains every event.
-func TestEvents(t *testing.T) {
+func TestEventsAreDocumented(t *testing.T) {
 	explained := map[string]bool{}
 	for page, text := range readPages(t) {
 		for _, name := range event.FindAllStringSubmatch(text, -1) {
@@ -131,7 +131,7 @@ func TestEvents(t *testing.T) {
 			}
 			reason := s.text(args[3])
 			if reason == "" || strings.Contains(reason, "%") {
-				return // TestNames checks the events whose reasons are concatenated
+				return // TestDocumentedNamesExist checks the events whose reasons are concatenated
 			}
 			if recorded++; !explained[reason] {
 				t.Errorf("%s: no page explains event %s", dir, reason)

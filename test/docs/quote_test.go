@@ -66,7 +66,7 @@ func letters(text []rune) []rune {
 	return out
 }
 
-func TestQuotes(t *testing.T) {
+func TestPageQuotesFormat(t *testing.T) {
 	for name, tc := range map[string]struct {
 		page, format string
 		want         bool

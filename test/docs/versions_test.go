@@ -11,7 +11,7 @@ import (
 )
 
 // W27: the tests run the versions that the pages list as tested.
-func TestVersions(t *testing.T) {
+func TestDocumentedVersionsAreTested(t *testing.T) {
 	root, err := framework.FindRepoRoot()
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 )
 
 // The digest depends on the requests and on what they wrote, but not on the text of conditions.
-func TestDigest(t *testing.T) {
+func TestDigestDependsOnRequests(t *testing.T) {
 	digest := func(message, label string) (of []byte) {
 		synctest.Test(t, func(t *testing.T) { of = digestOf(t, message, label) })
 		return of

@@ -56,7 +56,7 @@ func TestControlPlaneIsWatched(t *testing.T) {
 }
 
 // The API server accepts the objects that the builders build.
-func TestBuilders(t *testing.T) {
+func TestBuiltObjectsAreAccepted(t *testing.T) {
 	c := newClient(t)
 	objects := map[string]client.Object{
 		"pool": framework.MakePool("built").CIDR("10.1.0.0/24").Gateway("10.1.0.1").

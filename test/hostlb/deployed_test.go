@@ -38,9 +38,9 @@ func skipInOtherProcesses(t *testing.T) {
 	}
 }
 
-// TestDeployed checks that the manifests match the program: its flags, its name, and the rights over the machine that
-// docs/host-lb.md lists.
-func TestDeployed(t *testing.T) {
+// TestManifestsMatchProgram checks that the manifests match the program: its flags, its name, and the rights over the
+// machine that docs/host-lb.md lists.
+func TestManifestsMatchProgram(t *testing.T) {
 	skipInOtherProcesses(t)
 	g := NewWithT(t)
 	root, err := framework.FindRepoRoot()

@@ -34,7 +34,7 @@ const (
 // architecture is that of this machine: the tests run the content of the image here.
 var architecture = runtime.GOARCH
 
-func TestImage(t *testing.T) {
+func TestImageContents(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it compiles the manager for another architecture too, which takes minutes: make test-all")
 	}

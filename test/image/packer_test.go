@@ -15,7 +15,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-func TestPacker(t *testing.T) {
+func TestPackImages(t *testing.T) {
 	packer := buildPacker(t)
 	dir := t.TempDir()
 	amd64 := program(t, dir, "amd64", header(elf.EM_X86_64))

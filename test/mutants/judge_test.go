@@ -6,7 +6,7 @@ import (
 )
 
 // The output of go test -json decides whether a bug is caught: by the named test, and no other.
-func TestJudge(t *testing.T) {
+func TestParseTestEvents(t *testing.T) {
 	const end = `{"Action":"fail","Package":"p","Elapsed":2.5}` + "\n"
 	tests := map[string]struct {
 		reason, events string
@@ -15,24 +15,24 @@ func TestJudge(t *testing.T) {
 	}{
 		"Failed": {
 			reason: "with what it and its subtests print", failed: true, output: "=== I1: held twice\n",
-			events: `{"Action":"output","Test":"TestFaults","Output":"=== "}
-				{"Action":"output","Test":"TestFaults/forced/lazy","Output":"I1: held twice\n"}
-				{"Action":"output","Test":"TestHaste","Output":"something else"}
-				{"Action":"fail","Test":"TestFaults/forced/lazy"}
-				{"Action":"fail","Test":"TestFaults/forced"}
-				{"Action":"fail","Test":"TestFaults"}`,
+			events: `{"Action":"output","Test":"TestFaultsAtEveryWrite","Output":"=== "}
+				{"Action":"output","Test":"TestFaultsAtEveryWrite/forced/lazy","Output":"I1: held twice\n"}
+				{"Action":"output","Test":"TestScenariosWithImpatientUsers","Output":"something else"}
+				{"Action":"fail","Test":"TestFaultsAtEveryWrite/forced/lazy"}
+				{"Action":"fail","Test":"TestFaultsAtEveryWrite/forced"}
+				{"Action":"fail","Test":"TestFaultsAtEveryWrite"}`,
 		},
-		"Passed": {reason: "the bug is not found", events: `{"Action":"pass","Test":"TestFaults/forced"}`},
+		"Passed": {reason: "the bug is not found", events: `{"Action":"pass","Test":"TestFaultsAtEveryWrite/forced"}`},
 		"AnotherFailed": {
 			reason: "it is not the one that is named", fails: true,
-			events: `{"Action":"fail","Test":"TestFaults/full"}`,
+			events: `{"Action":"fail","Test":"TestFaultsAtEveryWrite/full"}`,
 		},
 		"DidNotCompile": {reason: "that is no test result", fails: true, events: `{"Action":"build-fail","ImportPath":"p"}`},
 		"DidNotRun":     {reason: "there is no such test", fails: true},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			v, err := parseTestEvents(strings.NewReader(tc.events+"\n"+end), "TestFaults/forced")
+			v, err := parseTestEvents(strings.NewReader(tc.events+"\n"+end), "TestFaultsAtEveryWrite/forced")
 			if v.failed != tc.failed || (err != nil) != tc.fails || v.output != tc.output || v.seconds != 2.5 {
 				t.Errorf("%s: %+v, %v", tc.reason, v, err)
 			}
@@ -40,7 +40,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-func TestParse(t *testing.T) {
+func TestParseMutant(t *testing.T) {
 	const head, patch = "Bug: a rule\nEffect: leak\n", "\n\nWhy.\n\n--- a/internal/x/y.go\n+++ b/internal/x/y.go\n"
 	tests := map[string]struct {
 		reason, text string

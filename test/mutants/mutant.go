@@ -14,7 +14,7 @@ import (
 //
 //	Bug: its origin, or the rule of docs/design.md that it breaks
 //	Effect: duplicate, leak, lost, early, stuck or exposed
-//	Test: L1 ./internal/allocator TestFaults/forced
+//	Test: L1 ./internal/allocator TestFaultsAtEveryWrite/forced
 //	Says: a regular expression that the output of the failing test matches
 //
 // with one Test and one Says for each test that must detect the bug, then an empty line, the reason why this is the

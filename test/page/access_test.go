@@ -50,7 +50,7 @@ func (b *tab) views(url string, visit func(name string)) {
 }
 
 // At the width of a phone nothing is wider than the screen, and touch opens blocks and reads cells.
-func TestPhone(t *testing.T) {
+func TestPhoneLayout(t *testing.T) {
 	b := open(t, 390, 844)
 	url, locked := serve(t, fleet.BusyFleet(), ""), serve(t, fleet.BusyFleet(), "secret")
 	b.runActions(chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile, chromedp.EmulateTouch))
@@ -101,7 +101,7 @@ func (b *tab) tapCell(column, row, columns float64) {
 }
 
 // The Tab key reaches everything, in the order of the page, and the element with the focus is visible.
-func TestKeyboard(t *testing.T) {
+func TestKeyboardNavigation(t *testing.T) {
 	b := open(t, 1280, 900)
 	url := serve(t, fleet.BusyFleet(), "")
 	b.runActions(chromedp.Navigate(url + busy))
@@ -170,7 +170,7 @@ func TestKeyboard(t *testing.T) {
 }
 
 // axe-core reports no violation in any state of the page, light and dark, wide and narrow.
-func TestAccessible(t *testing.T) {
+func TestNoAccessibilityViolations(t *testing.T) {
 	axe := string(fromNPM(t, "axe-core/axe.min.js"))
 	b := open(t, 1280, 900)
 	url, locked := serve(t, fleet.BusyFleet(), ""), serve(t, fleet.BusyFleet(), "secret")

@@ -17,7 +17,7 @@ import (
 const legend = `[...document.querySelectorAll('#usage .u-value')].map((e) => e.textContent).join(' | ')`
 
 // The chart has axes, and its legend shows the usage at the time that is pointed at.
-func TestChart(t *testing.T) {
+func TestUsageChart(t *testing.T) {
 	b := open(t, 1200, 900)
 	made := fleet.BusyFleet()
 	p := made[0]

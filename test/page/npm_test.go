@@ -25,7 +25,7 @@ func fromNPM(t *testing.T, name string) []byte {
 }
 
 // The files of uPlot that the page ships are those of the npm package, byte for byte.
-func TestVendored(t *testing.T) {
+func TestVendoredFilesMatchNPM(t *testing.T) {
 	for _, name := range []string{"dist/uPlot.iife.min.js", "dist/uPlot.min.css", "LICENSE"} {
 		want := fromNPM(t, filepath.Join("uplot", name))
 		got, err := os.ReadFile("../../internal/page/static/vendor/" + filepath.Base(name))

@@ -19,7 +19,7 @@ const (
 	drawn = `performance.getEntriesByName('map').length && document.querySelector('#owners td')`
 )
 
-func TestPage(t *testing.T) {
+func TestPageShowsPools(t *testing.T) {
 	b := open(t, 1440, 1000)
 	url := serve(t, fleet.BusyFleet(), "")
 	b.runActions(chromedp.Navigate(url + busy))
@@ -129,7 +129,7 @@ func TestPage(t *testing.T) {
 }
 
 // The focused part stays in place while the page refreshes itself, and changes appear.
-func TestRefresh(t *testing.T) {
+func TestRefreshKeepsFocus(t *testing.T) {
 	b := open(t, 1200, 900)
 	pools := fleet.BusyFleet()
 	url := serve(t, pools, "")
@@ -151,7 +151,7 @@ func TestRefresh(t *testing.T) {
 	}
 }
 
-func TestToken(t *testing.T) {
+func TestTokenLogin(t *testing.T) {
 	b := open(t, 1200, 900)
 	b.runActions(chromedp.Navigate(serve(t, fleet.BusyFleet(), "secret")))
 	b.until(`!document.querySelector('#login').hidden && document.querySelector('#layout').hidden`)
@@ -164,7 +164,7 @@ func TestToken(t *testing.T) {
 }
 
 // Measures how long it takes until 100,000 addresses are visible, and how long painting the map takes.
-func TestLarge(t *testing.T) {
+func TestLargePoolPaintTime(t *testing.T) {
 	b := open(t, 1440, 1000)
 	start := time.Now()
 	b.runActions(chromedp.Navigate(serve(t, fleet.BusyFleet(), "") + large))

@@ -24,7 +24,7 @@ func (b *tab) freezeClock() {
 }
 
 // The screenshots of README.md and docs/page.md: `make page-images` copies them there.
-func TestPictures(t *testing.T) {
+func TestDocumentationScreenshots(t *testing.T) {
 	healthy, faulty := serve(t, fleet.HealthyFleet(), ""), serve(t, fleet.BusyFleet(), "")
 	b := open(t, 1280, 960)
 	if err := os.MkdirAll(filepath.Join(artefacts, "docs"), 0o755); err != nil {

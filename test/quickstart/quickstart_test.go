@@ -41,7 +41,7 @@ func programs(t *testing.T) (quickstart, manager string) {
 	return quickstart, manager
 }
 
-func TestQuickstart(t *testing.T) {
+func TestQuickstartDemonstrations(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it starts six demonstrations: make quickstart shows one, make test-all runs them")
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // Cluster API's Tiltfile builds the manager from these files, and sets it as the image that kustomize names.
-func TestTilt(t *testing.T) {
+func TestTiltProviderSettings(t *testing.T) {
 	var provider struct {
 		Name   string `json:"name"`
 		Config struct {
@@ -50,7 +50,7 @@ func TestTilt(t *testing.T) {
 }
 
 // Renovate raises in one pull request the modules that `make align` keeps in one version.
-func TestRenovate(t *testing.T) {
+func TestRenovateGroupsAlignedModules(t *testing.T) {
 	var config struct {
 		PackageRules []struct {
 			GroupName         string   `json:"groupName"`

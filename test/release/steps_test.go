@@ -22,7 +22,7 @@ func step(t *testing.T, dir, version string, args ...string) (string, error) {
 	return string(out), err
 }
 
-func TestNotes(t *testing.T) {
+func TestReleaseNotes(t *testing.T) {
 	const changes = "# Changelog\n\n## [Unreleased]\n\n- Coming.\n\n## [0.2.0] - 2026-12-01\n\n### Added\n\n- Second.\n\n## [0.1.0]\n\n- First.\n\n## [0.0.1]\n\n"
 	for name, tc := range map[string]struct{ version, want string }{
 		"a release":            {"v0.2.0", "\n### Added\n\n- Second.\n\n"},
@@ -53,7 +53,7 @@ func TestNotes(t *testing.T) {
 }
 
 // A file without an entry in checksums.txt could have been replaced.
-func TestChecksums(t *testing.T) {
+func TestChecksumsCoverAllFiles(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "release", "b.yaml"), "b")
 	write(t, filepath.Join(dir, "release", "a.tar.gz"), "a")
@@ -81,7 +81,7 @@ func TestChecksums(t *testing.T) {
 }
 
 // krew downloads the archives that `make plugin-archives` builds.
-func TestKrew(t *testing.T) {
+func TestKrewManifestNamesArchives(t *testing.T) {
 	var built []string
 	platforms := regexp.MustCompile(`(?m)^PLUGIN_PLATFORMS := (.*)$`).FindStringSubmatch(read(t, "hack/release.mk"))[1]
 	for _, p := range strings.Fields(platforms) {

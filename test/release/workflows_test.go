@@ -56,7 +56,7 @@ func (c condition) mustPass() bool { return c.If == "" && c.ContinueOnError == n
 // cannot.
 var pinned = regexp.MustCompile(`^ +- uses: [\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$`)
 
-func TestWorkflows(t *testing.T) {
+func TestWorkflowConventions(t *testing.T) {
 	paths, err := filepath.Glob(filepath.Join(framework.RepoRootForTest(t), ".github", "workflows", "*"))
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("no workflows: %v", err)

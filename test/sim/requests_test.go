@@ -21,11 +21,11 @@ func TestRequestsAreRecorded(t *testing.T) {
 		name string
 		hash fixed
 	}{
-		{"TestFaults/burst/crash-2", fixed{1, 2, 3}},
-		{"TestFaults/burst/crash-1", fixed{4, 5, 6}},
-		{"TestFaults/burst/crash-2", fixed{1, 2, 3}},
-		{"TestFaults/burst/crash-1", fixed{4, 5, 7}},
-		{"TestStarts", fixed{8, 9}},
+		{"TestFaultsAtEveryWrite/burst/crash-2", fixed{1, 2, 3}},
+		{"TestFaultsAtEveryWrite/burst/crash-1", fixed{4, 5, 6}},
+		{"TestFaultsAtEveryWrite/burst/crash-2", fixed{1, 2, 3}},
+		{"TestFaultsAtEveryWrite/burst/crash-1", fixed{4, 5, 7}},
+		{"TestRestartAtEveryWrite", fixed{8, 9}},
 	} {
 		r.recordRun(run.name, run.hash)
 	}
@@ -33,7 +33,7 @@ func TestRequestsAreRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(*requestsFile)
-	if want := "TestFaults/burst 2 ---- 0102\nTestStarts 1 0809\n"; err != nil || string(got) != want {
+	if want := "TestFaultsAtEveryWrite/burst 2 ---- 0102\nTestRestartAtEveryWrite 1 0809\n"; err != nil || string(got) != want {
 		t.Errorf("%v, %q, want %q", err, got, want)
 	}
 }

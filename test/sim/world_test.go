@@ -117,8 +117,8 @@ func playLabels(t *testing.T, setup func(*labels)) (w *labels) {
 	return w
 }
 
-// TestFaults checks that a manager reaches its goal whatever happens to its first write, in each order.
-func TestFaults(t *testing.T) {
+// TestFaultsAtFirstWrite checks that a manager reaches its goal whatever happens to its first write, in each order.
+func TestFaultsAtFirstWrite(t *testing.T) {
 	for name, do := range map[string]func(*labels, *faults.Request) bool{
 		"nothing":       func(*labels, *faults.Request) bool { return false },
 		"crash before":  (*labels).CrashBefore,
@@ -147,9 +147,9 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestObstacle checks that the calls that meet an obstacle are refused, or reverted, for as long as it lasts, and that
-// its costs are checked.
-func TestObstacle(t *testing.T) {
+// TestObstacleRefusesOrReverts checks that the calls that meet an obstacle are refused, or reverted, for as long as it
+// lasts, and that its costs are checked.
+func TestObstacleRefusesOrReverts(t *testing.T) {
 	writes := func(r *faults.Request) bool { return r.IsWrite() }
 	for name, tc := range map[string]struct {
 		o         Obstacle
@@ -183,8 +183,8 @@ func TestObstacle(t *testing.T) {
 	}
 }
 
-// TestViolations checks that a world finds managers that spin, and that panic.
-func TestViolations(t *testing.T) {
+// TestSpinsAndPanicsAreViolations checks that a world finds managers that spin, and that panic.
+func TestSpinsAndPanicsAreViolations(t *testing.T) {
 	for want, do := range map[string]func(w *labels) error{
 		"the managers spin": func(w *labels) error {
 			w.Managers[0].queue.Wake()
@@ -203,8 +203,8 @@ func TestViolations(t *testing.T) {
 	}
 }
 
-// TestUsers checks when users act.
-func TestUsers(t *testing.T) {
+// TestTimingOfUserActions checks when users act.
+func TestTimingOfUserActions(t *testing.T) {
 	var at []time.Duration
 	note := NewAction("note", func(*labels) { at = append(at, time.Since(Epoch).Round(time.Second)) })
 	later, when := note, note

@@ -118,9 +118,9 @@ func used(f *Forwarder) int64 {
 	return f.files.used
 }
 
-// TestShares checks that an owner that uses everything leaves others their share, and gets what they do not use, and
-// that an owner that comes later has a share too.
-func TestShares(t *testing.T) { // H32
+// TestOwnersShareFileLimit checks that an owner that uses everything leaves others their share, and gets what they do
+// not use, and that an owner that comes later has a share too.
+func TestOwnersShareFileLimit(t *testing.T) { // H32
 	const limit = 120
 	f := &fileBudget{}
 	take := func(owner string) (n int) {

@@ -147,8 +147,9 @@ func TestTCP(t *testing.T) {
 	}
 }
 
-// TestInUse checks that an address that is in use is distinguished from a port that is: then no other address helps.
-func TestInUse(t *testing.T) {
+// TestAddressOrPortInUse checks that an address that is in use is distinguished from a port that is: then no other
+// address helps.
+func TestAddressOrPortInUse(t *testing.T) {
 	for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
 		all, port := open(t, Port{protocol, netip.AddrPortFrom(netip.IPv4Unspecified(), 0)})
 		p := Port{protocol, netip.AddrPortFrom(netip.MustParseAddr("127.77.0.7"), port)}

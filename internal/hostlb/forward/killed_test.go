@@ -20,10 +20,10 @@ import (
 // The variables that make a process of this test the forwarder, with the addresses that it forwards from and to.
 const fromVariable, toVariable = "FORWARD_FROM", "FORWARD_TO"
 
-// TestKilled checks that a process that is killed in the middle of an answer, and of what it sends to a backend, ends
-// neither as if that were the whole, although the kernel closes its sockets. A stream that had ended well before
-// arrives.
-func TestKilled(t *testing.T) {
+// TestKilledProcessResetsConnections checks that a process that is killed in the middle of an answer, and of what it
+// sends to a backend, ends neither as if that were the whole, although the kernel closes its sockets. A stream that had
+// ended well before arrives.
+func TestKilledProcessResetsConnections(t *testing.T) {
 	if from := os.Getenv(fromVariable); from != "" {
 		forwarder(t, Port{corev1.ProtocolTCP, netip.MustParseAddrPort(from)}, netip.MustParseAddrPort(os.Getenv(toVariable)))
 		select {}
@@ -36,7 +36,7 @@ func TestKilled(t *testing.T) {
 			}
 			defer func() { _ = l.Close() }()
 			p := at(t, corev1.ProtocolTCP, "127.77.0.17")
-			process := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKilled$")
+			process := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKilledProcessResetsConnections$")
 			process.Env = append(os.Environ(), fromVariable+"="+p.Address.String(), toVariable+"="+l.Addr().String())
 			if err := process.Start(); err != nil {
 				t.Fatal(err)

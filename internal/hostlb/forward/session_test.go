@@ -28,10 +28,10 @@ func udp(f *Forwarder, p Port) (*udpPort, *session) {
 	return u, nil
 }
 
-// TestIdle checks that a session that is idle for too long ends, and that another one does not, even if its deadline
-// has passed. How long that is depends on the packets: one question that was answered, several, or none that was
-// answered.
-func TestIdle(t *testing.T) {
+// TestIdleSessionsEnd checks that a session that is idle for too long ends, and that another one does not, even if its
+// deadline has passed. How long that is depends on the packets: one question that was answered, several, or none that
+// was answered.
+func TestIdleSessionsEnd(t *testing.T) {
 	silent, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
 	if err != nil {
 		t.Fatal(err)
@@ -98,10 +98,10 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// TestFull checks that where a port has as many clients as it may, a new client takes the place of another one: of one
-// whose question was answered, then of one without an answer, and among those of the one that is idle longest. So a
-// client that comes often takes the place of its own sessions.
-func TestFull(t *testing.T) { // H28
+// TestFullPortReplacesSession checks that where a port has as many clients as it may, a new client takes the place of
+// another one: of one whose question was answered, then of one without an answer, and among those of the one that is
+// idle longest. So a client that comes often takes the place of its own sessions.
+func TestFullPortReplacesSession(t *testing.T) { // H28
 	begun := time.Now()
 	var later atomic.Int64
 	at0 := func(seconds int) { later.Store(int64(time.Duration(seconds) * time.Second)) }
@@ -226,8 +226,8 @@ func TestBackendGone(t *testing.T) {
 	}
 }
 
-// TestLargest checks that the largest possible packet goes both ways.
-func TestLargest(t *testing.T) {
+// TestLargestPacket checks that the largest possible packet goes both ways.
+func TestLargestPacket(t *testing.T) {
 	p := at(t, corev1.ProtocolUDP, "127.77.0.13")
 	forwarder(t, p, echo(t, "a"))
 	c := client(t, p)

@@ -30,8 +30,9 @@ func countEmptyPipes(t *testing.T) int {
 	}
 }
 
-// TestMove checks that all data arrives as it was sent, with a pipe, without one, and when there are no pipes left.
-func TestMove(t *testing.T) {
+// TestCopyStream checks that all data arrives as it was sent, with a pipe, without one, and when there are no pipes
+// left.
+func TestCopyStream(t *testing.T) {
 	none := func() (pipe, error) { return pipe{}, unix.EMFILE }
 	for name, take := range map[string]func() func() (pipe, error){
 		"by a pipe": func() func() (pipe, error) { return acquirePipe },

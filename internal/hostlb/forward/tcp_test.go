@@ -64,8 +64,8 @@ func TestDialTime(t *testing.T) {
 	}
 }
 
-// TestReset checks that a reset is passed on as a reset: so a whole answer can be distinguished from a part.
-func TestReset(t *testing.T) {
+// TestResetIsPassedOn checks that a reset is passed on as a reset: so a whole answer can be distinguished from a part.
+func TestResetIsPassedOn(t *testing.T) {
 	l, err := openTCPListener(Port{corev1.ProtocolTCP, netip.MustParseAddrPort("127.0.0.1:0")})
 	if err != nil {
 		t.Fatal(err)
@@ -98,9 +98,9 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// TestAnswerStays checks that the answer of a backend arrives as a whole, even if the backend is gone before it has
-// read everything.
-func TestAnswerStays(t *testing.T) {
+// TestAnswerOfClosedBackendArrives checks that the answer of a backend arrives as a whole, even if the backend is gone
+// before it has read everything.
+func TestAnswerOfClosedBackendArrives(t *testing.T) {
 	for _, answered := range []bool{true, false} {
 		client, from := pair(t)
 		to, backend := pair(t)

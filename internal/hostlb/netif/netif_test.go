@@ -40,9 +40,9 @@ func find(t *testing.T, name string) *Link {
 
 var four, six = netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10")
 
-// TestAddresses checks that the managed addresses are those with our mark, and no other address of the interface; each
-// is alone in its prefix, and never a source.
-func TestAddresses(t *testing.T) {
+// TestManagedAddresses checks that the managed addresses are those with our mark, and no other address of the
+// interface; each is alone in its prefix, and never a source.
+func TestManagedAddresses(t *testing.T) {
 	l := link(t)
 	g := NewWithT(t)
 	dev, err := netlink.LinkByName("wire0")
@@ -104,8 +104,8 @@ func TestKernelRemovesExpiredAddress(t *testing.T) {
 	g.Expect(find(t, "wire0").Managed).To(BeEmpty())
 }
 
-// TestWatch checks that changes are reported; an address that is refreshed is no change.
-func TestWatch(t *testing.T) {
+// TestWatchChanges checks that changes are reported; an address that is refreshed is no change.
+func TestWatchChanges(t *testing.T) {
 	l := link(t)
 	g := NewWithT(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -122,7 +122,7 @@ func TestWatch(t *testing.T) {
 	g.Eventually(changes).WithTimeout(10 * time.Second).Should(Receive())
 }
 
-func TestProblems(t *testing.T) {
+func TestLinkErrors(t *testing.T) {
 	l := link(t)
 	g := NewWithT(t)
 	g.Expect(l.AddAddress(four, time.Millisecond)).To(MatchError(ContainSubstring("less than a second")))

@@ -18,8 +18,8 @@ import (
 
 var addresses = cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})
 
-// TestLock checks that a lock is parsed as it was written.
-func TestLock(t *testing.T) {
+// TestLockRoundTrip checks that a lock is parsed as it was written.
+func TestLockRoundTrip(t *testing.T) {
 	g := NewWithT(t)
 	for _, want := range []Lock{
 		{Address: netip.MustParseAddr("192.0.2.10")},
@@ -43,7 +43,7 @@ func TestLock(t *testing.T) {
 	g.Expect((&Report{}).Equal(nil)).To(BeFalse())
 }
 
-func TestHost(t *testing.T) {
+func TestHeartbeatRoundTrip(t *testing.T) {
 	g := NewWithT(t)
 	want := hostlb.Host{
 		Name: "h1", Networks: []hostlb.Network{{Prefix: netip.MustParsePrefix("192.0.2.0/24"), MAC: "02:00:00:00:00:01", Interface: "eth0"}}, Network: "dmz", Node: "n1", Lifetime: 10 * time.Second, ForwardsTraffic: true,
@@ -61,8 +61,9 @@ func TestHost(t *testing.T) {
 	g.Expect(IsHeartbeatName(o.Name) && !IsLockName(o.Name)).To(BeTrue())
 }
 
-// TestUnreadable checks that the error for an annotation that a person wrote names the Lease and the next step.
-func TestUnreadable(t *testing.T) {
+// TestUnreadableLeaseErrors checks that the error for an annotation that a person wrote names the Lease and the next
+// step.
+func TestUnreadableLeaseErrors(t *testing.T) {
 	g := NewWithT(t)
 	for _, text := range []string{"", "{", `{"address": 7}`, `{"networks": 7}`} {
 		o := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: "ip-192-0-2-10", Annotations: map[string]string{v1alpha1.HostLBAnnotation: text}}}

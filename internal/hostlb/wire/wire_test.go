@@ -50,8 +50,9 @@ func newTestWire(t *testing.T) (w *Conn, other net.HardwareAddr) {
 	return w, peer.Attrs().HardwareAddr
 }
 
-// TestProbe checks that a probe finds the machine that has an address, and none for an address that no machine has.
-func TestProbe(t *testing.T) {
+// TestProbeAddress checks that a probe finds the machine that has an address, and none for an address that no machine
+// has.
+func TestProbeAddress(t *testing.T) {
 	w, other := newTestWire(t)
 	g := NewWithT(t)
 	for text, mac := range map[string]net.HardwareAddr{
@@ -64,9 +65,9 @@ func TestProbe(t *testing.T) {
 	g.Expect(w.waiters).To(BeEmpty())
 }
 
-// TestAnnounce checks that one end receives what the other one announces, and that an end does not receive its own
-// packets.
-func TestAnnounce(t *testing.T) {
+// TestAnnounceAddress checks that one end receives what the other one announces, and that an end does not receive its
+// own packets.
+func TestAnnounceAddress(t *testing.T) {
 	w, mac := newTestWire(t)
 	g := NewWithT(t)
 	other, err := OpenInterface("wire1", matchAll, matchNone)
@@ -86,7 +87,7 @@ func TestAnnounce(t *testing.T) {
 	g.Expect(w.Claims()).To(Receive(Equal(Claim{netip.MustParseAddr("192.0.2.30"), mac, true})))
 }
 
-func TestProblems(t *testing.T) {
+func TestInterfaceErrors(t *testing.T) {
 	w, _ := newTestWire(t)
 	g := NewWithT(t)
 	_, err := OpenInterface("nowhere", matchAll, matchNone)
