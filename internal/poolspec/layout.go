@@ -20,6 +20,7 @@ type Layout struct {
 	allocatableRanges []netipx.IPRange // of allocatable
 	grantable         *netipx.IPSet    // allocatable and the units of pins
 	grantableRanges   []netipx.IPRange // of grantable
+	onlyPins          bool             // whether grantable are the units of pins alone
 	subnets           []subnet
 	zones             []subnetZone
 	cidr              netip.Prefix   // spec.cidr; the zero prefix if there is none
@@ -62,17 +63,22 @@ func (l *Layout) MayGrant(r netipx.IPRange) bool { return containsRange(l.granta
 // addPinsToGrantable computes the grantable addresses from the pins and the allocatable ones.
 func (l *Layout) addPinsToGrantable() {
 	l.allocatableRanges = l.allocatable.Ranges()
-	l.grantable, l.grantableRanges = l.allocatable, l.allocatableRanges
+	l.grantable, l.grantableRanges, l.onlyPins = l.allocatable, l.allocatableRanges, false
 	if len(l.pins) == 0 {
 		return
 	}
-	var b netipx.IPSetBuilder
+	var b, rest netipx.IPSetBuilder
 	b.AddSet(l.allocatable)
+	rest.AddSet(l.allocatable)
 	for _, pin := range l.pins {
-		b.AddPrefix(netip.PrefixFrom(pin, min(l.unitBits, pin.BitLen())).Masked())
+		unit := netip.PrefixFrom(pin, min(l.unitBits, pin.BitLen())).Masked()
+		b.AddPrefix(unit)
+		rest.RemovePrefix(unit)
 	}
 	l.grantable, _ = b.IPSet() // cannot fail: the addresses are valid
 	l.grantableRanges = l.grantable.Ranges()
+	left, _ := rest.IPSet()
+	l.onlyPins = len(left.Ranges()) == 0
 }
 
 // Declared returns the addresses that the spec names in cidr and addresses.
@@ -189,18 +195,7 @@ func (l *Layout) Pins() iter.Seq2[string, netip.Addr] {
 }
 
 // HasOnlyPins reports whether the pool hands out addresses, and preAllocations keep all of them.
-func (l *Layout) HasOnlyPins() bool {
-	if len(l.pins) == 0 {
-		return false
-	}
-	var rest netipx.IPSetBuilder
-	rest.AddSet(l.grantable)
-	for _, pin := range l.pins {
-		rest.RemovePrefix(netip.PrefixFrom(pin, min(l.unitBits, pin.BitLen())).Masked())
-	}
-	left, _ := rest.IPSet() // cannot fail: the addresses are valid
-	return len(left.Ranges()) == 0
-}
+func (l *Layout) HasOnlyPins() bool { return l.onlyPins }
 
 // OverlappingRanges returns the ranges that two pools both declare.
 func OverlappingRanges(a, b *Layout) []netipx.IPRange {
