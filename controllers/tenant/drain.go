@@ -128,7 +128,7 @@ func (sc *scope) unknownUseProgress(refused error) drainProgress {
 	out := drainProgress{v1alpha1.TenantUnreachableReason, unreachableMessage, newRequeueDelay(guard.WaitingResyncPeriod)}
 	if refused != nil {
 		out.reason = v1alpha1.TenantRefusedReason
-		out.message = workloads.NewAccessError(sc.clusterKey, refused, "the manager cannot determine whether the block is still in use", roleFiles[sc.loadBalancer.Active]).Error() + "; " + unconfirmedHint
+		out.message = workloads.NewAccessError(sc.clusterKey, refused, "the manager cannot determine whether the block is still in use", sc.activeBalancer().RoleFile()).Error() + "; " + unconfirmedHint
 	}
 	return out
 }

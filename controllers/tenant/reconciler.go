@@ -328,15 +328,10 @@ func (sc *scope) reconcileRefused(ctx context.Context, live client.Client, why e
 	sc.refusalError = why
 	all, conditionErr := sc.setDemandCondition(ctx, &metav1.Condition{
 		Type: v1alpha1.DemandSatisfiedCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.TenantRefusedReason,
-		Message: workloads.NewAccessError(sc.clusterKey, why, "the Cluster keeps all of its blocks, and gets no others", roleFiles[sc.loadBalancer.Active]).Error(),
+		Message: workloads.NewAccessError(sc.clusterKey, why, "the Cluster keeps all of its blocks, and gets no others", sc.activeBalancer().RoleFile()).Error(),
 	}, all)
 	_, next, failed := sc.drainBlocks(ctx, live, tenancy.LoadBalancerSettings{}, all)
 	return next.minWait(requeueDelay(guard.WaitingResyncPeriod)), errors.Join(conditionErr, failed)
-}
-
-// roleFiles have the permissions that the user of a kubeconfig needs in a workload cluster, by its load balancer.
-var roleFiles = map[v1alpha1.LoadBalancerType]string{
-	v1alpha1.MetalLBLoadBalancer: "config/tenant/role.yaml", v1alpha1.CiliumLoadBalancer: "config/tenant/cilium_role.yaml",
 }
 
 // wasObserved reports whether the Services of a Cluster were observed.

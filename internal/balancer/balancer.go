@@ -21,6 +21,9 @@ type Balancer interface {
 	WatchedLists() []client.ObjectList
 	// MissingReason returns the reason and message of the condition of a Cluster in which it is not installed.
 	MissingReason() (reason, message string)
+	// RoleFile returns the file of this project with the permissions that the user of a kubeconfig needs in a workload
+	// cluster.
+	RoleFile() string
 	// ObserveCluster reads a workload cluster: Services from one cache, the load balancer's objects from another. The
 	// cache of a kind that was removed is empty, so if it has no objects, ObserveCluster reads them live.
 	ObserveCluster(ctx context.Context, services, objects, live client.Reader) (ObservedCluster, error)

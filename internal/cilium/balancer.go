@@ -35,6 +35,9 @@ func (Balancer) MissingReason() (reason, message string) {
 		" is not installed in the Cluster (Cilium v1.18.2 or later has it); the blocks of the Cluster are shown to Cilium as soon as it is"
 }
 
+// RoleFile returns the ClusterRole for Cilium.
+func (Balancer) RoleFile() string { return "config/tenant/cilium_role.yaml" }
+
 // ObserveCluster reads Services and the pools.
 func (Balancer) ObserveCluster(ctx context.Context, services, objects, live client.Reader) (balancer.ObservedCluster, error) {
 	o, err := observeCluster(ctx, services, objects, live)

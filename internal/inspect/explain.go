@@ -19,6 +19,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
 // Explanation gives the reasons why an object is served or waits.
@@ -237,7 +238,7 @@ func (c ClaimantInfo) explainDeletion(add func(finding, do string)) {
 	ownFinalizers := []string{v1alpha1.ClaimFinalizer, v1alpha1.IPAllocationFinalizer, v1alpha1.IPLeaseFinalizer}
 	for _, f := range c.Object.GetFinalizers() {
 		switch {
-		case f == v1alpha1.TenantPoolFinalizer || f == v1alpha1.CiliumPoolFinalizer:
+		case tenancy.IsProjectionFinalizer(f):
 			text := "the Cluster has not released the block yet"
 			if d := meta.FindStatusCondition(c.Conditions, v1alpha1.DrainingCondition); d != nil {
 				text += ": " + d.Message

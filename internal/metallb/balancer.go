@@ -38,6 +38,9 @@ func (Balancer) MissingReason() (reason, message string) {
 	return v1alpha1.MetalLBMissingReason, "MetalLB is not installed in the Cluster (namespace " + Namespace + "); the blocks of the Cluster are added to MetalLB as soon as it is"
 }
 
+// RoleFile returns the ClusterRole for MetalLB.
+func (Balancer) RoleFile() string { return "config/tenant/role.yaml" }
+
 // ObserveCluster reads Services and MetalLB's objects.
 func (Balancer) ObserveCluster(ctx context.Context, services, objects, live client.Reader) (balancer.ObservedCluster, error) {
 	o, err := ObserveCluster(ctx, services, objects, live)

@@ -8,6 +8,15 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
+// projectionFinalizers are the finalizers of the blocks that are projected to each load balancer.
+var projectionFinalizers = []struct {
+	loadBalancer v1alpha1.LoadBalancerType
+	finalizer    string
+}{
+	{v1alpha1.MetalLBLoadBalancer, v1alpha1.TenantPoolFinalizer},
+	{v1alpha1.CiliumLoadBalancer, v1alpha1.CiliumPoolFinalizer},
+}
+
 // IsProjected reports whether a block is or is about to be projected to the load balancer of its Cluster. Such a
 // block is not deleted before the Cluster has released it.
 func IsProjected(a *v1alpha1.IPAllocation) bool {
@@ -16,20 +25,33 @@ func IsProjected(a *v1alpha1.IPAllocation) bool {
 
 // ProjectedTo returns the load balancer that a block is or is about to be projected to, empty if there is none.
 func ProjectedTo(a *v1alpha1.IPAllocation) v1alpha1.LoadBalancerType {
-	for _, of := range []v1alpha1.LoadBalancerType{v1alpha1.MetalLBLoadBalancer, v1alpha1.CiliumLoadBalancer} {
-		if slices.Contains(a.Finalizers, ProjectionFinalizer(of)) {
-			return of
+	for _, p := range projectionFinalizers {
+		if slices.Contains(a.Finalizers, p.finalizer) {
+			return p.loadBalancer
 		}
 	}
 	return ""
 }
 
-// ProjectionFinalizer returns the finalizer of the blocks that are projected to a load balancer.
-func ProjectionFinalizer(of v1alpha1.LoadBalancerType) string {
-	if of == v1alpha1.CiliumLoadBalancer {
-		return v1alpha1.CiliumPoolFinalizer
+// IsProjectionFinalizer reports whether a finalizer is that of the blocks that are projected to some load balancer.
+func IsProjectionFinalizer(finalizer string) bool {
+	for _, p := range projectionFinalizers {
+		if p.finalizer == finalizer {
+			return true
+		}
 	}
-	return v1alpha1.TenantPoolFinalizer
+	return false
+}
+
+// ProjectionFinalizer returns the finalizer of the blocks that are projected to a load balancer. It is empty, which the
+// API server refuses, for a load balancer without one.
+func ProjectionFinalizer(of v1alpha1.LoadBalancerType) string {
+	for _, p := range projectionFinalizers {
+		if p.loadBalancer == of {
+			return p.finalizer
+		}
+	}
+	return ""
 }
 
 // HasDemandCondition reports whether a block has the condition DemandSatisfied, which shows whether the Services of
