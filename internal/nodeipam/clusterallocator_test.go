@@ -22,8 +22,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/workers"
 )
 
@@ -190,6 +193,51 @@ func TestAgeOfRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 		checkAge("a read")
+	})
+}
+
+// TestTermLostByReadIsNoConflict checks that a term that a read shows to be lost ends, and counts as no conflict of a commit.
+func TestTermLostByReadIsNoConflict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := newTestSite(t, newNode(), newRange(v1alpha1.ClusterCIDRFinalizer))
+		reconcileForMinutes(t, s, false)
+		b := newNode()
+		b.Name, b.UID = "b", "uid-b"
+		if err := c.Create(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+		s.ObserveObject(b)
+		if _, err := s.commitPlanned(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(2 * time.Minute)
+		var records corev1.ConfigMapList
+		if err := c.List(t.Context(), &records); err != nil || len(records.Items) != 1 {
+			t.Fatalf("%d records: %v", len(records.Items), err)
+		}
+		record := &records.Items[0]
+		if err := c.Delete(t.Context(), record); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(record), record); err == nil {
+			record.Finalizers = nil
+			if err := c.Update(t.Context(), record); err != nil {
+				t.Fatal(err)
+			}
+		}
+		conflicts := metrics.NodeCIDRCommits.WithLabelValues("conflict")
+		before := testutil.ToFloat64(conflicts)
+		if _, err := s.dispatchWrites(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		m := s.state.lock()
+		defer m.Unlock()
+		if m.term.isHolder {
+			t.Error("the term goes on, although the record is gone")
+		}
+		if got := testutil.ToFloat64(conflicts) - before; got != 0 {
+			t.Errorf("a read counts as %v conflicts of commits", got)
+		}
 	})
 }
 
