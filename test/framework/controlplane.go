@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/go-logr/logr"
 	m3ipamv1 "github.com/metal3-io/ip-address-manager/api/v1alpha1"
 	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -20,6 +21,7 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cilium"
@@ -126,6 +128,7 @@ func (c *ControlPlane) startServers(opts Options) error {
 			return err
 		}
 	}
+	log.SetLogger(logr.Discard()) // envtest prints a warning where none is set; a suite that sets one does so before
 	cfg, err := c.testEnv.Start()
 	if err := errors.Join(err, watchdog.WatchChildren("etcd", "kube-apiserver")); err != nil {
 		return err
