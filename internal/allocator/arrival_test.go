@@ -19,6 +19,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/grantstest"
 )
 
 // arrivalAPI is an API server that has one Cluster, and answers a write with a given error.
@@ -90,20 +91,20 @@ func TestArrivedPoolIsListedBeforeItOpens(t *testing.T) {
 		"NothingWentWrong": {reason: "it is listed at once", from: "there"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			clock, lists := clocktesting.NewFakeClock(noon), &failOnceLister{err: tc.list}
+			clock, lists := clocktesting.NewFakeClock(grantstest.Noon), &failOnceLister{err: tc.list}
 			api := &arrivalAPI{answer: tc.write, paused: tc.pausedAtFirst}
 			a := New(Options{Client: api, Live: api, Lister: lists, ManagerID: "me", ManagementCluster: "here", Clock: clock, Quarantine: 75 * time.Second})
 			o := newNeighbour("p", "10.0.0.1-10.0.0.4", time.Hour)
 			o.Annotations = map[string]string{v1alpha1.ManagementClusterAnnotation: tc.from, v1alpha1.ClustersAnnotation: "tenant"}
 			o.Status.Conditions = []metav1.Condition{{
-				Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.AdoptingReason, LastTransitionTime: metav1.NewTime(noon),
+				Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.AdoptingReason, LastTransitionTime: metav1.NewTime(grantstest.Noon),
 			}}
 			lists.addServedClaim(pools.KeyForPool(o), "unseen", "10.0.0.1")
 			m := stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(o)))
 			m.Quarantine.ManagementCluster = "here"
 			m.SetBasePool(o)
 			m.Quarantine.Adopting, m.Term.Holder, m.Term.TakeoverChecked, m.Term.Number = true, true, true, 1
-			m.Quarantine.RestoreQuarantine(noon, a.Quarantine)
+			m.Quarantine.RestoreQuarantine(grantstest.Noon, a.Quarantine)
 			check := func() error { return a.arrivals.checkArrival(t.Context(), grants.NewPool(m)) }
 			if err := check(); err != nil || lists.lists > 0 {
 				t.Fatalf("%s: at first: %v, %d lists", tc.reason, err, lists.lists)

@@ -11,6 +11,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/grantstest"
 )
 
 // TestOneGrantIsOneCapacityEvent checks that a small pool that enters several tiers with one grant records one event,
@@ -36,7 +37,7 @@ func TestOneGrantIsOneCapacityEvent(t *testing.T) {
 			a := New(Options{Recorder: recorder})
 			pool := &v1alpha1.NetworkPool{}
 			for i, allocated := range tc.steps {
-				next := commit(pool, allocated, noon.Add(time.Duration(i)*time.Hour))
+				next := commit(pool, allocated, grantstest.Noon.Add(time.Duration(i)*time.Hour))
 				a.reports.reportCapacity(next, pool)
 				pool = next
 			}

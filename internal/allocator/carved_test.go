@@ -4,14 +4,12 @@ import (
 	"context"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"go4.org/netipx"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
-	"k8s.io/utils/ptr"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -19,69 +17,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/grantstest"
 )
-
-// TestBlockFromObject checks R13: a range that the parent's holder states twice, on record and in the status, is
-// granted; a range that is stated once may be in use.
-func TestBlockFromObject(t *testing.T) {
-	type blockFacts struct {
-		Prefix            string
-		Had               []string
-		ByHand, Protected bool
-		Others            []string
-	}
-	shows := func(a *v1alpha1.IPAllocation, cidr, first, last string) {
-		a.Status.Phase, a.Status.CIDR, a.Status.StartAddress, a.Status.EndAddress = v1alpha1.AllocationAllocated, cidr, first, last
-	}
-	tests := map[string]struct {
-		change func(a *v1alpha1.IPAllocation)
-		want   blockFacts
-	}{
-		"Asked": {func(*v1alpha1.IPAllocation) {}, blockFacts{}},
-		"Ours": {func(a *v1alpha1.IPAllocation) {
-			a.Name, a.Finalizers = "team-3", []string{v1alpha1.CarvedPoolFinalizer}
-		}, blockFacts{Protected: true}},
-		"Granted": {func(a *v1alpha1.IPAllocation) {
-			a.Annotations, a.Finalizers = map[string]string{v1alpha1.AddressAnnotation: "10.0.0.8/30"}, []string{v1alpha1.IPAllocationFinalizer}
-			shows(a, "10.0.0.8/30", "10.0.0.8", "10.0.0.11")
-		}, blockFacts{Prefix: "10.0.0.8/30", Had: []string{"10.0.0.8/30", "10.0.0.8/30"}, ByHand: true, Others: []string{v1alpha1.IPAllocationFinalizer}}},
-		"Moved": {func(a *v1alpha1.IPAllocation) { // a move brings no status
-			a.Annotations = map[string]string{v1alpha1.AddressAnnotation: "10.0.0.8/30"}
-		}, blockFacts{Had: []string{"10.0.0.8/30"}, ByHand: true}},
-		"StrippedOfItsRecord": {func(a *v1alpha1.IPAllocation) { shows(a, "10.0.0.8/30", "10.0.0.8", "10.0.0.11") },
-			blockFacts{Had: []string{"10.0.0.8/30"}, ByHand: true}},
-		"SaysTwoThings": {func(a *v1alpha1.IPAllocation) {
-			a.Annotations = map[string]string{v1alpha1.AddressAnnotation: "10.0.0.12/30"}
-			shows(a, "10.0.0.8/30", "10.0.0.8", "10.0.0.11")
-		}, blockFacts{Had: []string{"10.0.0.12/30", "10.0.0.8/30"}, ByHand: true}},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			a := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vips", UID: "u", ResourceVersion: "1"}}
-			a.Spec = v1alpha1.IPAllocationSpec{
-				PoolRef: v1alpha1.PoolReference{Name: "site"}, Type: v1alpha1.PoolAllocation, PrefixLength: ptr.To[int32](30),
-				ChildPoolRef: &v1alpha1.PoolReference{Name: "team"},
-			}
-			tt.change(a)
-			b, child := blockKind.BlockFromObject(a)
-			if want := (pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: "ns", Name: "team"}); child != want {
-				t.Errorf("for %s", child)
-			}
-			got := blockFacts{ByHand: b.CreatedManually, Protected: b.HasFinalizer, Others: b.OtherFinalizers}
-			if tt.want.ByHand = tt.want.ByHand || a.Name == "vips"; b.Prefix.IsValid() {
-				got.Prefix = b.Prefix.String()
-			}
-			for _, r := range b.RecordedRanges {
-				got.Had = append(got.Had, poolutil.FormatRange(r))
-			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
-}
 
 // childPoolAPI is an API server that has a carved pool, and nothing else.
 type childPoolAPI struct {
@@ -106,7 +43,7 @@ func (l addresses) List(_ context.Context, of client.Object, _ string, visit fun
 			visit(&ipamv1.IPAddress{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a-" + text, UID: types.UID(text), ResourceVersion: "90"},
 				Spec: ipamv1.IPAddressSpec{Address: text, ClaimRef: ipamv1.IPAddressClaimReference{Name: "c"}, PoolRef: ipamv1.IPPoolReference{
-					APIGroup: v1alpha1.GroupVersion.Group, Kind: v1alpha1.NetworkPoolKind, Name: testKey.Name,
+					APIGroup: v1alpha1.GroupVersion.Group, Kind: v1alpha1.NetworkPoolKind, Name: grantstest.PoolKey.Name,
 				}},
 			})
 		}
@@ -147,7 +84,7 @@ func TestVerifyBlockReleasable(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := newTestPool(t, "10.0.0.1-10.0.0.9")
+			p := grantstest.NewPool(t, "10.0.0.1-10.0.0.9")
 			api := &childPoolAPI{pool: p.Base.Pool.DeepCopyObject().(*v1alpha1.NetworkPool)}
 			if tt.live != nil {
 				tt.live(api.pool)
@@ -163,7 +100,7 @@ func TestVerifyBlockReleasable(t *testing.T) {
 			if tt.term != 0 {
 				r.Term = tt.term
 			}
-			a := New(Options{ManagerID: "me", Live: api, Lister: addresses(tt.lists), Clock: clocktesting.NewFakeClock(noon)})
+			a := New(Options{ManagerID: "me", Live: api, Lister: addresses(tt.lists), Clock: clocktesting.NewFakeClock(grantstest.Noon)})
 			if err := a.requests.verifyBlockReleasable(t.Context(), grants.NewPool(p), r); (err == nil) != tt.may {
 				t.Errorf("%s: %v", tt.reason, err)
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/grantstest"
 )
 
 // singleWriteAPI is an API server that answers one commit with err, if any; live returns what a live read shows then.
@@ -130,11 +131,11 @@ func TestCommitGrants(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			a := New(Options{Client: &tt.api, Live: &tt.api, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
-			p := newTestPool(t, "10.0.0.1-10.0.0.1")
-			c := observeClaim(p, "a", 0)
+			a := New(Options{Client: &tt.api, Live: &tt.api, ManagerID: "me", Clock: clocktesting.NewFakeClock(grantstest.Noon)})
+			p := grantstest.NewPool(t, "10.0.0.1-10.0.0.1")
+			c := grantstest.ObserveClaim(p, "a", 0)
 			if !tt.quiet {
-				p.Planner.PlanGrants(noon, 9, admitAll)
+				p.Planner.PlanGrants(grantstest.Noon, 9, grantstest.AdmitAll)
 			}
 			if tt.gone {
 				p.ForgetClaimant(c.Owner.UID)
@@ -163,18 +164,18 @@ func TestCommitGrants(t *testing.T) {
 // since (R4).
 func TestCommitIsResentUnchanged(t *testing.T) {
 	api := &singleWriteAPI{err: apierrors.NewTimeoutError("lost", 1), readErr: errors.New("nothing is known")}
-	a := New(Options{Client: api, Live: api, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
-	p := newTestPool(t, "10.0.0.1-10.0.0.9")
-	observeClaim(p, "a", 0)
-	p.Planner.PlanGrants(noon, 9, admitAll)
+	a := New(Options{Client: api, Live: api, ManagerID: "me", Clock: clocktesting.NewFakeClock(grantstest.Noon)})
+	p := grantstest.NewPool(t, "10.0.0.1-10.0.0.9")
+	grantstest.ObserveClaim(p, "a", 0)
+	p.Planner.PlanGrants(grantstest.Noon, 9, grantstest.AdmitAll)
 	if err := a.status.commitGrants(t.Context(), grants.NewPool(p), p.PrepareCommit(a.now())); err == nil {
 		t.Fatal("the commit is known to have landed")
 	}
 	first := api.sent
-	observeClaim(p, "b", 1)
+	grantstest.ObserveClaim(p, "b", 1)
 	edited := p.Base.Pool.DeepCopyObject().(*v1alpha1.NetworkPool)
-	edited.ResourceVersion, edited.DeletionTimestamp = "12", &metav1.Time{Time: noon}
-	p.RefreshBasePool(edited, "me", noon)
+	edited.ResourceVersion, edited.DeletionTimestamp = "12", &metav1.Time{Time: grantstest.Noon}
+	p.RefreshBasePool(edited, "me", grantstest.Noon)
 	api.err = nil
 	if err := a.status.sendCommit(t.Context(), grants.NewPool(p)); err != nil {
 		t.Fatal(err)

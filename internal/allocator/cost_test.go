@@ -20,6 +20,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/grantstest"
 )
 
 // costCases are the states of a pool, by name, in which one reconcile under its lock could cost more than in proportion
@@ -50,7 +51,7 @@ var costCases = map[string]struct {
 		},
 	},
 	"all are being moved, and as many wait": {filled: func(m *grants.PoolState, n int) {
-		addServedClaims(m, n, withDeletionTimestamp, isMoved)
+		addServedClaims(m, n, grantstest.WithDeletionTimestamp, grantstest.MarkedAsMoved)
 		addWaitingClaims(m, n)
 	}},
 	"all are held after a move": {
@@ -59,36 +60,38 @@ var costCases = map[string]struct {
 				o.Status.Held = append(o.Status.Held, v1alpha1.HeldRange{First: nthAddress(2 * i).String(), Last: nthAddress(2 * i).String(), Reason: v1alpha1.MovedReason, ID: fmt.Sprint(i)})
 			}
 		},
-		filled: func(m *grants.PoolState, n int) { addServedClaims(m, n, withDeletionTimestamp, isMoved) },
+		filled: func(m *grants.PoolState, n int) {
+			addServedClaims(m, n, grantstest.WithDeletionTimestamp, grantstest.MarkedAsMoved)
+		},
 	},
 	"all are held after a move, each in a range of its own": {filled: addHeldRanges},
 	"as many wait for a pool that is being deleted": {
-		pool: func(o *v1alpha1.NetworkPool) { o.DeletionTimestamp = &metav1.Time{Time: noon} },
+		pool: func(o *v1alpha1.NetworkPool) { o.DeletionTimestamp = &metav1.Time{Time: grantstest.Noon} },
 		filled: func(m *grants.PoolState, n int) {
 			addServedClaims(m, n)
 			addWaitingClaims(m, n)
 		},
 	},
-	"all are being deleted": {filled: func(m *grants.PoolState, n int) { addServedClaims(m, n, withDeletionTimestamp) }},
+	"all are being deleted": {filled: func(m *grants.PoolState, n int) { addServedClaims(m, n, grantstest.WithDeletionTimestamp) }},
 	"all are being deleted, and rest": {
 		pool:   func(o *v1alpha1.NetworkPool) { o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int64](60) },
-		filled: func(m *grants.PoolState, n int) { addServedClaims(m, n, withDeletionTimestamp) },
+		filled: func(m *grants.PoolState, n int) { addServedClaims(m, n, grantstest.WithDeletionTimestamp) },
 	},
 	"as many IPAllocations want a range that is in use": {filled: func(m *grants.PoolState, n int) {
 		addServedClaims(m, n)
 		for i := range n {
-			observeAllocation(m, fmt.Sprint("pinned-", i), int32(n), pinned("10.0.0.0", nthAddress(n-1).String()))
+			grantstest.ObserveAllocation(m, fmt.Sprint("pinned-", i), int32(n), grantstest.WithPinnedRange("10.0.0.0", nthAddress(n-1).String()))
 		}
 	}},
 	"all remember one address": {filled: func(m *grants.PoolState, n int) {
 		for i := range n {
-			observeClaim(m, fmt.Sprint("copy-", i), i, withRecordedAddress("10.0.0.1"))
+			grantstest.ObserveClaim(m, fmt.Sprint("copy-", i), i, grantstest.WithRecordedAddress("10.0.0.1"))
 		}
 	}},
 	"as many IPAddresses have no claim": {filled: func(m *grants.PoolState, n int) {
 		addServedClaims(m, n)
 		for i := range n {
-			observeAddress(m, fmt.Sprint("lost-", i), nthAddress(n+i).String(), "gone")
+			grantstest.ObserveAddress(m, fmt.Sprint("lost-", i), nthAddress(n+i).String(), "gone")
 		}
 	}},
 }
@@ -143,7 +146,7 @@ func TestReleasesAreSortedWithOneLookupEach(t *testing.T) {
 	const n = 16 * grants.MaxJobs
 	asked := 0
 	a, m := New(Options{Client: &clusterReads{}}), newLargePool(costCases["all are being deleted, and rest"].pool)
-	addServedClaims(m, n, withDeletionTimestamp)
+	addServedClaims(m, n, grantstest.WithDeletionTimestamp)
 	for _, c := range m.Claimants.ByUID {
 		c.Kind = releasableCounter{c.Kind, &asked}
 	}
@@ -151,7 +154,7 @@ func TestReleasesAreSortedWithOneLookupEach(t *testing.T) {
 		t.Errorf("of %d claims it is asked %d times what they make free", n, asked)
 	}
 	for _, c := range m.Queues.ToWrite { // those that were dispatched end
-		release(m, c)
+		grantstest.EndClaim(m, c)
 	}
 	asked = 0
 	if planUnderLock(t.Context(), a, m); asked < grants.MaxJobs || asked > 6*grants.MaxJobs {
@@ -182,15 +185,15 @@ func BenchmarkReconcile(b *testing.B) {
 
 // planUnderLock does what a reconcile does under the lock of a pool, and commits nothing.
 func planUnderLock(ctx context.Context, a *Allocator, m *grants.PoolState) {
-	admission := a.admission.newAdmissionFunc(ctx, m, noon)
+	admission := a.admission.newAdmissionFunc(ctx, m, grantstest.Noon)
 	clear(m.Conditions.Unpublished)
-	a.planBatch(m, noon, admission)
+	a.planBatch(m, grantstest.Noon, admission)
 	m.Grants.EndBlockedGrants(admission)
-	m.Releases.CoolReleases(noon, a.admission.newReleaseAdmissionFunc(ctx, m))
-	m.PrepareCommit(noon)
-	m.ListDueWrites(noon, grants.MaxJobs-m.Queues.ActiveJobs, a.OrphanGrace, admission, a.admission.newReleaseAdmissionFunc(ctx, m))
-	m.Moves.UnfinishedMoves(noon, grants.MaxJobs-m.Queues.ActiveJobs)
-	m.NextWakeDelay(noon, 0)
+	m.Releases.CoolReleases(grantstest.Noon, a.admission.newReleaseAdmissionFunc(ctx, m))
+	m.PrepareCommit(grantstest.Noon)
+	m.ListDueWrites(grantstest.Noon, grants.MaxJobs-m.Queues.ActiveJobs, a.OrphanGrace, admission, a.admission.newReleaseAdmissionFunc(ctx, m))
+	m.Moves.UnfinishedMoves(grantstest.Noon, grants.MaxJobs-m.Queues.ActiveJobs)
+	m.NextWakeDelay(grantstest.Noon, 0)
 }
 
 // allocatedBy returns how many bytes are allocated while f runs.
@@ -210,7 +213,7 @@ func newLargePool(change func(*v1alpha1.NetworkPool)) *grants.PoolState {
 	if change != nil {
 		change(o)
 	}
-	m := grants.NewPoolState(testKey, claimantKinds, grants.NewQuota(func(pools.Key) {}))
+	m := grants.NewPoolState(grantstest.PoolKey, claimantKinds, grants.NewQuota(func(pools.Key) {}))
 	m.Term.Holder, m.Term.TakeoverChecked, m.Term.Number = true, true, 3
 	m.SetBasePool(o)
 	m.LoadCoolingAndHeld(o.PoolStatus())
@@ -225,9 +228,9 @@ func nthAddress(i int) netip.Addr {
 // addServedClaims adds n claims of a Cluster that have an IPAddress each, the first ones of the pool.
 func addServedClaims(m *grants.PoolState, n int, change ...func(*ipamv1.IPAddressClaim)) {
 	for i := range n {
-		c := newClaim(fmt.Sprint("has-", i), 0, append([]func(*ipamv1.IPAddressClaim){ofCluster("c"), withRecordedAddress(nthAddress(i).String())}, change...)...)
+		c := grantstest.NewClaim(fmt.Sprint("has-", i), 0, append([]func(*ipamv1.IPAddressClaim){grantstest.OfCluster("c"), grantstest.WithRecordedAddress(nthAddress(i).String())}, change...)...)
 		m.ObserveClaimant(claims.NewClaimant(c))
-		observeAddress(m, c.Name, nthAddress(i).String(), c.UID)
+		grantstest.ObserveAddress(m, c.Name, nthAddress(i).String(), c.UID)
 	}
 }
 
@@ -236,9 +239,9 @@ func addHeldRanges(m *grants.PoolState, n int) {
 	o := m.Base.Pool.DeepCopyObject().(*v1alpha1.NetworkPool)
 	for i := range n {
 		at := nthAddress(2 * i)
-		c := newClaim(fmt.Sprint("has-", i), 0, ofCluster("c"), withRecordedAddress(at.String()), withDeletionTimestamp, isMoved)
+		c := grantstest.NewClaim(fmt.Sprint("has-", i), 0, grantstest.OfCluster("c"), grantstest.WithRecordedAddress(at.String()), grantstest.WithDeletionTimestamp, grantstest.MarkedAsMoved)
 		m.ObserveClaimant(claims.NewClaimant(c))
-		observeAddress(m, c.Name, at.String(), c.UID)
+		grantstest.ObserveAddress(m, c.Name, at.String(), c.UID)
 		o.Status.Held = append(o.Status.Held, v1alpha1.HeldRange{First: at.String(), Last: at.String(), Reason: v1alpha1.MovedReason, ID: fmt.Sprint(i)})
 	}
 	m.SetBasePool(o)
@@ -248,7 +251,7 @@ func addHeldRanges(m *grants.PoolState, n int) {
 // addWaitingClaims adds n claims that wait for an address.
 func addWaitingClaims(m *grants.PoolState, n int) {
 	for i := range n {
-		observeClaim(m, fmt.Sprint("waits-", i), 1, ofCluster("c"))
+		grantstest.ObserveClaim(m, fmt.Sprint("waits-", i), 1, grantstest.OfCluster("c"))
 	}
 }
 

@@ -101,31 +101,3 @@ func TestFailingNamespacesLeaveRoom(t *testing.T) { // W31
 		})
 	}
 }
-
-// TestStuckGrantsAreReported checks that the waiting claims get a refusal where the maximum of grants is in flight and
-// all of them fail.
-func TestStuckGrantsAreReported(t *testing.T) {
-	p := newTestPool(t, "10.0.0.1-10.0.15.200")
-	for i := range grants.MaxInFlightGrants {
-		c := observeClaim(p, fmt.Sprint("c", i), 0, func(c *ipamv1.IPAddressClaim) { c.Namespace = fmt.Sprint("ns-", i) })
-		if n, _ := p.Planner.PlanGrants(noon, 1, admitAll); n != 1 {
-			t.Fatalf("grant %d is not made", i)
-		}
-		c.RetryAt = noon.Add(time.Hour)
-		p.Grants.ByClaimant[c.Owner.UID].Committed = true
-	}
-	waits := observeClaim(p, "waits", 1, func(c *ipamv1.IPAddressClaim) { c.Namespace = "other" })
-	if _, refused := p.Planner.PlanGrants(noon, 0, admitAll); len(refused) > 0 || p.Grants.HasStuckGrants() {
-		t.Errorf("nothing fails, and its refusal is %v", refused[waits])
-	}
-	for _, c := range p.Claimants.ByUID {
-		if c != waits {
-			p.Failures.RecordFailure(c, apierrors.NewInternalError(errors.New("failed calling webhook")), noon)
-			c.Failures++
-		}
-	}
-	_, refused := p.Planner.PlanGrants(noon, 0, admitAll)
-	if refusal := refused[waits]; refusal == nil || !strings.Contains(refusal.Message, "failed calling webhook") || !p.Grants.HasStuckGrants() {
-		t.Errorf("its refusal is %v", refusal)
-	}
-}

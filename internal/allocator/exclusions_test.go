@@ -22,6 +22,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/grantstest"
 )
 
 // newNeighbour returns a pool of the default network that was created so long before noon.
@@ -30,7 +31,7 @@ func newNeighbour(name, addresses string, age time.Duration, change ...func(*v1a
 	o := &v1alpha1.NetworkPool{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "ns", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "10", Generation: 1, Finalizers: []string{v1alpha1.PoolFinalizer},
-			CreationTimestamp: metav1.NewTime(noon.Add(-age)),
+			CreationTimestamp: metav1.NewTime(grantstest.Noon.Add(-age)),
 		},
 		Spec: v1alpha1.NetworkPoolSpec{Addresses: []string{addresses}, Prefix: &bits},
 	}
@@ -133,7 +134,7 @@ func TestExcludeSharedRanges(t *testing.T) {
 				tc.listed(lists, pools.KeyForPool(tc.younger))
 			}
 			api := &singleWriteAPI{}
-			a := New(Options{Client: api, Live: api, Lister: lists, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
+			a := New(Options{Client: api, Live: api, Lister: lists, ManagerID: "me", Clock: clocktesting.NewFakeClock(grantstest.Noon)})
 			a.FencePools(t.Context(), []v1alpha1.Pool{tc.older.DeepCopy(), tc.younger.DeepCopy()})
 			for _, o := range []*v1alpha1.NetworkPool{tc.older, tc.younger} {
 				stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(o))).SetBasePool(o.DeepCopy())
@@ -203,7 +204,7 @@ func TestYieldedRangesAreGrantedAgain(t *testing.T) {
 			if tc.listed != nil {
 				tc.listed(lists, pools.KeyForPool(older))
 			}
-			a := New(Options{Client: api, Live: api, Lister: lists, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
+			a := New(Options{Client: api, Live: api, Lister: lists, ManagerID: "me", Clock: clocktesting.NewFakeClock(grantstest.Noon)})
 			o := newNeighbour("younger", "10.0.0.3-10.0.0.4", time.Minute, withYieldStatus(older, tc.yielded), narrowed)
 			a.relations.publishDeclaration(o)
 			p := stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(o)))
@@ -214,7 +215,7 @@ func TestYieldedRangesAreGrantedAgain(t *testing.T) {
 			}
 			for range 2 { // the second run changes nothing
 				a.exclusions.excludeSharedRanges(t.Context(), grants.NewPool(p))
-				reason, _ := p.Status.ClosedReason(noon)
+				reason, _ := p.Status.ClosedReason(grantstest.Noon)
 				if free := grantableAddresses(p); len(p.Overlap.Yields) != tc.yields || (reason == v1alpha1.OverlapReason) != tc.closed || !slices.Equal(free, tc.free) {
 					t.Errorf("%s: it yields to %v, is closed: %q, and has %v free", tc.reason, p.Overlap.Yields, reason, free)
 				}
@@ -228,7 +229,7 @@ func TestYieldedRangesAreGrantedAgain(t *testing.T) {
 func TestYieldIsNotLowered(t *testing.T) {
 	older := newNeighbour("elder", "10.0.0.1-10.0.0.4", time.Hour)
 	api := &singleWriteAPI{}
-	a := New(Options{Client: api, Live: api, Lister: &listedObjects{}, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
+	a := New(Options{Client: api, Live: api, Lister: &listedObjects{}, ManagerID: "me", Clock: clocktesting.NewFakeClock(grantstest.Noon)})
 	o := newNeighbour("younger", "10.0.0.3-10.0.0.6", time.Minute, withYieldStatus(older, 3))
 	for _, obj := range []*v1alpha1.NetworkPool{older, o} {
 		a.relations.publishDeclaration(obj)
@@ -255,18 +256,18 @@ func grantableAddresses(p *grants.PoolState) (out []string) {
 // granted by another pool of the network.
 func TestAddressesOfNarrowedPoolAreNotGranted(t *testing.T) {
 	api := &singleWriteAPI{}
-	a := New(Options{Client: api, Live: api, Lister: &listedObjects{}, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
+	a := New(Options{Client: api, Live: api, Lister: &listedObjects{}, ManagerID: "me", Clock: clocktesting.NewFakeClock(grantstest.Noon)})
 	o, narrowed := newNeighbour("pool", "10.0.0.1-10.0.0.2", time.Hour), newNeighbour("narrowed", "10.0.0.9", time.Minute)
 	for _, obj := range []*v1alpha1.NetworkPool{o, narrowed} {
 		a.relations.publishDeclaration(obj)
 		stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(obj))).SetBasePool(obj)
 	}
-	observeAddress(stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(narrowed))), "kept", "10.0.0.1", "uid-kept")
+	grantstest.ObserveAddress(stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(narrowed))), "kept", "10.0.0.1", "uid-kept")
 	p := stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(o)))
 	a.exclusions.excludeSharedRanges(t.Context(), grants.NewPool(p))
 	r, free := p.Space.Ledger.TakeUnit()
-	if !free || addressText(r) != "10.0.0.2" {
-		t.Errorf("it would give %s", addressText(r))
+	if !free || grantstest.AddressText(r) != "10.0.0.2" {
+		t.Errorf("it would give %s", grantstest.AddressText(r))
 	}
 	p.Space.Ledger.UndoTake(r)
 	seesEnd := stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(narrowed)))
@@ -299,16 +300,16 @@ func TestPinsAreExcluded(t *testing.T) { // W33
 		for name, withStatus := range statuses {
 			t.Run(kind+name, func(t *testing.T) {
 				api := &singleWriteAPI{}
-				a := New(Options{Client: api, Live: api, Lister: &listedObjects{}, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
+				a := New(Options{Client: api, Live: api, Lister: &listedObjects{}, ManagerID: "me", Clock: clocktesting.NewFakeClock(grantstest.Noon)})
 				o := newNeighbour("pool", "10.0.0.1-10.0.0.2", time.Minute, pinned, change, withStatus)
 				for _, obj := range []*v1alpha1.NetworkPool{narrowed.DeepCopy(), o} {
 					a.relations.publishDeclaration(obj)
 					stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(obj))).SetBasePool(obj)
 				}
-				observeAddress(stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(narrowed))), "kept", "10.0.0.1", "uid-kept")
+				grantstest.ObserveAddress(stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(narrowed))), "kept", "10.0.0.1", "uid-kept")
 				p := stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(o)))
 				a.exclusions.excludeSharedRanges(t.Context(), grants.NewPool(p))
-				vip := claims.NewClaimant(newClaim("vip", 0))
+				vip := claims.NewClaimant(grantstest.NewClaim("vip", 0))
 				p.ObserveClaimant(vip)
 				if message := p.Inventory.NoFreeAddressRefusal().Message; !strings.Contains(message, "or NetworkPool ns/narrowed has them too") {
 					t.Errorf("where nothing is free, claims get the refusal %s", message)
@@ -368,7 +369,7 @@ func TestRangesOfUnreconciledPoolsAreExcluded(t *testing.T) { // W34
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			api := &singleWriteAPI{}
-			a := New(Options{Client: api, Live: api, Lister: &listedObjects{}, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
+			a := New(Options{Client: api, Live: api, Lister: &listedObjects{}, ManagerID: "me", Clock: clocktesting.NewFakeClock(grantstest.Noon)})
 			if tc.fenced != nil {
 				a.FencePools(t.Context(), []v1alpha1.Pool{tc.fenced})
 			}
@@ -445,7 +446,7 @@ func TestRangesKeptByEditedPoolAreExcluded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			api := &singleWriteAPI{}
-			a := New(Options{Client: api, Live: api, Lister: &listedObjects{}, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
+			a := New(Options{Client: api, Live: api, Lister: &listedObjects{}, ManagerID: "me", Clock: clocktesting.NewFakeClock(grantstest.Noon)})
 			for _, o := range []*v1alpha1.NetworkPool{older.DeepCopy(), tc.was} {
 				a.relations.publishDeclaration(o)
 				stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(o))).SetBasePool(o.DeepCopyObject().(v1alpha1.Pool))
@@ -453,7 +454,7 @@ func TestRangesKeptByEditedPoolAreExcluded(t *testing.T) {
 			p, y := stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(older))), stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(tc.was)))
 			if !tc.inFlight {
 				y.Term.Holder = true
-				observeAddress(y, "kept", "10.0.0.1", "uid-kept")
+				grantstest.ObserveAddress(y, "kept", "10.0.0.1", "uid-kept")
 			}
 			check := func(when string, want []string) {
 				t.Helper()
@@ -479,7 +480,7 @@ func TestRangesKeptByEditedPoolAreExcluded(t *testing.T) {
 // outside of its narrow spec, the narrow spec is used throughout: by the wider one the pool would be a neighbour.
 func TestExclusionUsesOneSpecThroughout(t *testing.T) {
 	api := &singleWriteAPI{}
-	a := New(Options{Client: api, Live: api, Lister: &listedObjects{}, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
+	a := New(Options{Client: api, Live: api, Lister: &listedObjects{}, ManagerID: "me", Clock: clocktesting.NewFakeClock(grantstest.Noon)})
 	older := newNeighbour("elder", "10.0.0.1-10.0.0.2", time.Hour)
 	younger := func(generation int64, addresses string) *v1alpha1.NetworkPool {
 		return newNeighbour("younger", addresses, time.Minute, func(o *v1alpha1.NetworkPool) {
@@ -494,7 +495,7 @@ func TestExclusionUsesOneSpecThroughout(t *testing.T) {
 		return m
 	}
 	p, y := see(older), see(younger(2, "10.0.0.9"))
-	observeAddress(y, "kept", "10.0.0.1", "uid-kept")
+	grantstest.ObserveAddress(y, "kept", "10.0.0.1", "uid-kept")
 	specs, neighbours := a.relations.overlaps.snapshotFor(p.Base.Key)
 	if len(neighbours) != 0 {
 		t.Fatalf("neighbours are %v", neighbours)
@@ -518,7 +519,7 @@ func TestVanishedGrantsAreExcluded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			lists := &listedObjects{}
 			api := &singleWriteAPI{}
-			options := Options{Client: api, Live: api, Lister: lists, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)}
+			options := Options{Client: api, Live: api, Lister: lists, ManagerID: "me", Clock: clocktesting.NewFakeClock(grantstest.Noon)}
 			if !listed {
 				options.Lister = failingListAPI{}
 			}
@@ -565,7 +566,7 @@ func TestEditedPoolsAreListedOnce(t *testing.T) {
 				l.addServedClaim(pools.KeyForPool(tc.pool), "x", "10.0.0.1")
 			}
 			api := &singleWriteAPI{}
-			a := New(Options{Client: api, Live: api, Lister: tc.lists, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
+			a := New(Options{Client: api, Live: api, Lister: tc.lists, ManagerID: "me", Clock: clocktesting.NewFakeClock(grantstest.Noon)})
 			a.ObservePool(tc.pool)
 			o := newNeighbour("pool", "10.0.0.1-10.0.0.2", time.Minute)
 			a.relations.publishDeclaration(o)
@@ -586,7 +587,7 @@ func TestEditedPoolsAreListedOnce(t *testing.T) {
 // list of the earlier one does not count for it.
 func TestRecreatedPoolIsListedAgain(t *testing.T) {
 	lists, api := &listedObjects{}, &singleWriteAPI{}
-	a := New(Options{Client: api, Live: api, Lister: lists, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
+	a := New(Options{Client: api, Live: api, Lister: lists, ManagerID: "me", Clock: clocktesting.NewFakeClock(grantstest.Noon)})
 	o := newNeighbour("pool", "10.0.0.1-10.0.0.2", time.Minute)
 	a.relations.publishDeclaration(o)
 	p := stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(o)))
@@ -614,7 +615,7 @@ func (failingListAPI) List(context.Context, client.Object, string, func(client.O
 
 // newPoolBesideOthers returns a pool beside n others, each changed.
 func newPoolBesideOthers(spec v1alpha1.NetworkPoolSpec, n int, change func(int, *v1alpha1.NetworkPool)) (*Allocator, *grants.Pool) {
-	a := New(Options{Clock: clocktesting.NewFakeClock(noon)})
+	a := New(Options{Clock: clocktesting.NewFakeClock(grantstest.Noon)})
 	see := func(o *v1alpha1.NetworkPool) *grants.Pool {
 		a.relations.publishDeclaration(o)
 		m := stateOfPool(a.pools.getOrCreatePool(pools.KeyForPool(o)))
@@ -720,7 +721,7 @@ func TestYieldToUnwatchedPool(t *testing.T) {
 			if tc.listed != nil {
 				tc.listed(lists)
 			}
-			clock := clocktesting.NewFakeClock(noon)
+			clock := clocktesting.NewFakeClock(grantstest.Noon)
 			options := Options{Client: api, Live: api, Lister: lists, ManagerID: "me", Namespace: "ns", Clock: clock}
 			if tc.fails {
 				options.Lister = failingListAPI{}
@@ -732,7 +733,7 @@ func TestYieldToUnwatchedPool(t *testing.T) {
 			p.SetBasePool(o)
 			reconcile := func() {
 				a.exclusions.excludeSharedRanges(t.Context(), grants.NewPool(p))
-				reason, message := p.Status.ClosedReason(noon)
+				reason, message := p.Status.ClosedReason(grantstest.Noon)
 				if (reason != "") != (tc.closed != "") || !strings.Contains(message, tc.closed) || len(grantableAddresses(p)) != tc.free {
 					t.Errorf("it is closed: %q: %s; free are %v", reason, message, grantableAddresses(p))
 				}
@@ -744,13 +745,13 @@ func TestYieldToUnwatchedPool(t *testing.T) {
 				clock.Step(time.Minute)
 				a.exclusions.lister.source, api.pool = lists, tc.exists
 				a.exclusions.excludeSharedRanges(t.Context(), grants.NewPool(p))
-				if reason, message := p.Status.ClosedReason(noon); reason != "" {
+				if reason, message := p.Status.ClosedReason(grantstest.Noon); reason != "" {
 					t.Errorf("it is closed where it can read: %q: %s", reason, message)
 				}
 			}
 			if clock.Step(time.Minute); tc.exists != nil {
 				a.exclusions.excludeSharedRanges(t.Context(), grants.NewPool(p))
-				if reason, _ := p.Status.ClosedReason(noon); reason != "" || len(grantableAddresses(p)) != 4 {
+				if reason, _ := p.Status.ClosedReason(grantstest.Noon); reason != "" || len(grantableAddresses(p)) != 4 {
 					t.Errorf("it is closed when the other one is gone: %q; free are %v", reason, grantableAddresses(p))
 				}
 			}

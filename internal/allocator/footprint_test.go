@@ -16,6 +16,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/grantstest"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
@@ -43,7 +44,7 @@ func TestMemoryPerClaimIsBounded(t *testing.T) {
 func footprint(tb testing.TB, n int) float64 {
 	tb.Helper()
 	before := sim.HeapInUse()
-	a := newAllocatorWith(newPoolWithClaims(tb, 0))
+	a := newAllocatorWith(grantstest.NewPoolWithClaims(tb, 0))
 	ip := netip.MustParseAddr("10.0.0.1")
 	for i := range n {
 		claim, addr := servedClaim(i, ip)
@@ -75,10 +76,10 @@ func servedClaim(i int, ip netip.Addr) (*ipamv1.IPAddressClaim, *ipamv1.IPAddres
 	claim := &ipamv1.IPAddressClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "ns", Name: fmt.Sprintf("cluster-7-md-0-%05d-eth0", i), UID: uuid.NewUUID(), ResourceVersion: fmt.Sprint(100000 + i),
-			CreationTimestamp: metav1.NewTime(noon), Annotations: map[string]string{v1alpha1.AddressAnnotation: ip.String()},
+			CreationTimestamp: metav1.NewTime(grantstest.Noon), Annotations: map[string]string{v1alpha1.AddressAnnotation: ip.String()},
 			Labels: map[string]string{clusterv1.ClusterNameLabel: "cluster-7"}, Finalizers: []string{v1alpha1.ClaimFinalizer},
 		},
-		Spec: ipamv1.IPAddressClaimSpec{PoolRef: testKey.PoolReference(), ClusterName: "cluster-7"},
+		Spec: ipamv1.IPAddressClaimSpec{PoolRef: grantstest.PoolKey.PoolReference(), ClusterName: "cluster-7"},
 	}
 	claim.Status.AddressRef.Name = claim.Name
 	claim.Status.Conditions = []metav1.Condition{{Type: ipamv1.IPAddressClaimReadyCondition, Status: metav1.ConditionTrue}}
@@ -87,10 +88,10 @@ func servedClaim(i int, ip netip.Addr) (*ipamv1.IPAddressClaim, *ipamv1.IPAddres
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "ns", Name: claim.Name, UID: uuid.NewUUID(), ResourceVersion: fmt.Sprint(200000 + i), Finalizers: []string{v1alpha1.AddressFinalizer},
 			OwnerReferences: []metav1.OwnerReference{
-				{Kind: claims.IPAddressClaimKind, Name: claim.Name, UID: claim.UID}, {APIVersion: v1alpha1.GroupVersion.String(), Kind: testKey.Kind, Name: testKey.Name, UID: "pool-uid"},
+				{Kind: claims.IPAddressClaimKind, Name: claim.Name, UID: claim.UID}, {APIVersion: v1alpha1.GroupVersion.String(), Kind: grantstest.PoolKey.Kind, Name: grantstest.PoolKey.Name, UID: "pool-uid"},
 			},
 		},
-		Spec: ipamv1.IPAddressSpec{Address: ip.String(), PoolRef: testKey.PoolReference(), ClaimRef: ipamv1.IPAddressClaimReference{Name: claim.Name}},
+		Spec: ipamv1.IPAddressSpec{Address: ip.String(), PoolRef: grantstest.PoolKey.PoolReference(), ClaimRef: ipamv1.IPAddressClaimReference{Name: claim.Name}},
 	}
 	return claim, addr
 }

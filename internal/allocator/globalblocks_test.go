@@ -17,6 +17,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/grantstest"
 )
 
 // Tests of blocks of GlobalNetworkPools, which are in one namespace.
@@ -25,7 +26,7 @@ import (
 // namespace only. A block that is on record as open counts wherever it is, so that the manager may move to another
 // namespace.
 func TestBlocksOfAGlobalPool(t *testing.T) {
-	key := pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: testKey.Name}
+	key := pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: grantstest.PoolKey.Name}
 	in := func(namespace string) func(*v1alpha1.IPAllocation) {
 		return func(o *v1alpha1.IPAllocation) {
 			o.Namespace, o.UID = namespace, types.UID("uid-"+namespace)
@@ -48,9 +49,9 @@ func TestBlocksOfAGlobalPool(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			a := New(Options{ManagerID: "me", BlockNamespace: "home", Clock: clocktesting.NewFakeClock(noon)})
+			a := New(Options{ManagerID: "me", BlockNamespace: "home", Clock: clocktesting.NewFakeClock(grantstest.Noon)})
 			obj := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: key.Name, UID: "pool-uid", ResourceVersion: "10", Generation: 1}}
-			obj.Spec.Carve = &v1alpha1.Carve{PoolRef: v1alpha1.PoolReference{Kind: key.Kind, Name: siteKey.Name}, PrefixLength: 30}
+			obj.Spec.Carve = &v1alpha1.Carve{PoolRef: v1alpha1.PoolReference{Kind: key.Kind, Name: grantstest.SiteKey.Name}, PrefixLength: 30}
 			if tt.open != "" {
 				obj.Status.Blocks = []v1alpha1.CarvedBlock{{Range: "10.0.0.4/30", Allocation: "pool-1", UID: "uid-" + tt.open}}
 			}
@@ -63,7 +64,7 @@ func TestBlocksOfAGlobalPool(t *testing.T) {
 				set()
 			}
 			for _, namespace := range tt.seen {
-				a.feed.observeBlock(newBlock("pool-1", in(namespace)))
+				a.feed.observeBlock(grantstest.NewBlock("pool-1", in(namespace)))
 			}
 			set()
 			m := a.pools.lockPool(key)
@@ -81,9 +82,9 @@ func TestBlocksOfAGlobalPool(t *testing.T) {
 
 // newGlobalChildAllocator returns an allocator that holds a global pool, which is carved from another.
 func newGlobalChildAllocator(key pools.Key) *Allocator {
-	a := New(Options{ManagerID: "me", BlockNamespace: "home", Clock: clocktesting.NewFakeClock(noon)})
+	a := New(Options{ManagerID: "me", BlockNamespace: "home", Clock: clocktesting.NewFakeClock(grantstest.Noon)})
 	obj := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: key.Name, UID: "pool-uid", ResourceVersion: "10", Generation: 1}}
-	obj.Spec.Carve = &v1alpha1.Carve{PoolRef: v1alpha1.PoolReference{Kind: key.Kind, Name: siteKey.Name}, PrefixLength: 30}
+	obj.Spec.Carve = &v1alpha1.Carve{PoolRef: v1alpha1.PoolReference{Kind: key.Kind, Name: grantstest.SiteKey.Name}, PrefixLength: 30}
 	obj.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "me", Term: 1}
 	m := a.pools.lockPool(key)
 	defer m.Unlock()
@@ -97,7 +98,7 @@ func newGlobalChildAllocator(key pools.Key) *Allocator {
 // ends, where it is the pool's own and nothing uses it: it was requested before the manager moved, and not opened by
 // then.
 func TestBlockInOtherNamespaceEnds(t *testing.T) {
-	key := pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: testKey.Name}
+	key := pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: grantstest.PoolKey.Name}
 	for name, tt := range map[string]struct {
 		block string
 		del   bool
@@ -118,23 +119,23 @@ func TestBlockInOtherNamespaceEnds(t *testing.T) {
 			a := newGlobalChildAllocator(key)
 			m := a.pools.lockPool(key)
 			if tt.used {
-				observeAddress(m, "a", "10.0.0.5", "uid-a")
+				grantstest.ObserveAddress(m, "a", "10.0.0.5", "uid-a")
 			}
 			m.Unlock()
-			a.feed.observeBlock(newBlock(tt.block, firstBlock, func(o *v1alpha1.IPAllocation) {
+			a.feed.observeBlock(grantstest.NewBlock(tt.block, grantstest.FirstBlock, func(o *v1alpha1.IPAllocation) {
 				o.Namespace, o.Spec.ChildPoolRef.Kind, o.Spec.PoolRef.Kind = "old", key.Kind, key.Kind
 				if tt.bare {
 					o.Finalizers = nil
 				}
 				if tt.del {
-					deleted(o)
+					grantstest.Deleted(o)
 				}
 			}))
 			m = a.pools.lockPool(key)
 			defer m.Unlock()
-			m.Growth.PlanBlocks(noon, time.Minute)
+			m.Growth.PlanBlocks(grantstest.Noon, time.Minute)
 			var got []carve.Verb
-			out, _ := m.Growth.DueBlockRequests(noon, time.Minute)
+			out, _ := m.Growth.DueBlockRequests(grantstest.Noon, time.Minute)
 			for _, r := range out {
 				if r.Name == tt.block {
 					got = append(got, r.Verb)
@@ -153,19 +154,19 @@ func TestBlockInOtherNamespaceEnds(t *testing.T) {
 // TestTenantCannotBlockGlobalPoolDeletion checks that a user who may create an IPAllocation in some namespace cannot
 // block the deletion of a GlobalNetworkPool.
 func TestTenantCannotBlockGlobalPoolDeletion(t *testing.T) {
-	key := pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: testKey.Name}
-	o := newBlock("x", func(o *v1alpha1.IPAllocation) {
+	key := pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: grantstest.PoolKey.Name}
+	o := grantstest.NewBlock("x", func(o *v1alpha1.IPAllocation) {
 		o.Namespace, o.Spec.ChildPoolRef.Kind, o.Spec.PoolRef.Kind = "tenant", key.Kind, key.Kind
 	})
 	for name, spec := range map[string]v1alpha1.NetworkPoolSpec{
 		"Plain":  {CIDR: "10.0.0.0/24"},
-		"Carved": {Carve: &v1alpha1.Carve{PoolRef: v1alpha1.PoolReference{Kind: key.Kind, Name: siteKey.Name}, PrefixLength: 30}},
+		"Carved": {Carve: &v1alpha1.Carve{PoolRef: v1alpha1.PoolReference{Kind: key.Kind, Name: grantstest.SiteKey.Name}, PrefixLength: 30}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			api := &patchCounter{}
-			a := New(Options{ManagerID: "me", Client: api, Lister: listedAllocations{o}, BlockNamespace: "home", Clock: clocktesting.NewFakeClock(noon)})
+			a := New(Options{ManagerID: "me", Client: api, Lister: listedAllocations{o}, BlockNamespace: "home", Clock: clocktesting.NewFakeClock(grantstest.Noon)})
 			obj := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{
-				Name: key.Name, UID: "pool-uid", ResourceVersion: "10", Generation: 1, DeletionTimestamp: ptr.To(metav1.NewTime(noon)), Finalizers: []string{v1alpha1.PoolFinalizer},
+				Name: key.Name, UID: "pool-uid", ResourceVersion: "10", Generation: 1, DeletionTimestamp: ptr.To(metav1.NewTime(grantstest.Noon)), Finalizers: []string{v1alpha1.PoolFinalizer},
 			}}
 			obj.Spec.NetworkPoolSpec = spec
 			m := a.pools.lockPool(key)
@@ -183,17 +184,17 @@ func TestTenantCannotBlockGlobalPoolDeletion(t *testing.T) {
 // TestPlainPoolWaitsForNoBlock checks that a plain pool with the name of an earlier carved pool waits for no block of
 // that pool.
 func TestPlainPoolWaitsForNoBlock(t *testing.T) {
-	o, api := newBlock("pool-1", firstBlock), &patchCounter{}
-	a := New(Options{ManagerID: "me", Client: api, Lister: listedAllocations{o}, Clock: clocktesting.NewFakeClock(noon)})
-	obj := newChildPool(t, plain).Base.Pool.(*v1alpha1.NetworkPool)
-	obj.DeletionTimestamp, obj.Finalizers = ptr.To(metav1.NewTime(noon)), []string{v1alpha1.PoolFinalizer}
-	m := a.pools.lockPool(testKey)
+	o, api := grantstest.NewBlock("pool-1", grantstest.FirstBlock), &patchCounter{}
+	a := New(Options{ManagerID: "me", Client: api, Lister: listedAllocations{o}, Clock: clocktesting.NewFakeClock(grantstest.Noon)})
+	obj := grantstest.NewChildPool(t, plain).Base.Pool.(*v1alpha1.NetworkPool)
+	obj.DeletionTimestamp, obj.Finalizers = ptr.To(metav1.NewTime(grantstest.Noon)), []string{v1alpha1.PoolFinalizer}
+	m := a.pools.lockPool(grantstest.PoolKey)
 	m.SetBasePool(obj)
 	m.Term.Holder = true
 	m.RebuildLedger(&grants.ListedObjects{})
-	observeBlock(m, o)
+	grantstest.ObserveBlock(m, o)
 	m.Unlock()
-	if gone, err := a.metadata.reconcilePoolMetadata(t.Context(), a.pools.getOrCreatePool(testKey)); !gone || err != nil || api.n == 0 {
+	if gone, err := a.metadata.reconcilePoolMetadata(t.Context(), a.pools.getOrCreatePool(grantstest.PoolKey)); !gone || err != nil || api.n == 0 {
 		t.Errorf("gone %v, %v, after %d patches", gone, err, api.n)
 	}
 }
@@ -226,11 +227,11 @@ func (c *patchCounter) Patch(context.Context, client.Object, client.Patch, ...cl
 func TestPoolWithBlocksIsNotForgotten(t *testing.T) {
 	for _, namespace := range []string{"home", "tenant"} {
 		t.Run(namespace, func(t *testing.T) {
-			a := New(Options{ManagerID: "me", BlockNamespace: "home", Clock: clocktesting.NewFakeClock(noon)})
-			o := newBlock("pool-1", deleted)
+			a := New(Options{ManagerID: "me", BlockNamespace: "home", Clock: clocktesting.NewFakeClock(grantstest.Noon)})
+			o := grantstest.NewBlock("pool-1", grantstest.Deleted)
 			o.Namespace, o.Spec.ChildPoolRef.Kind = namespace, v1alpha1.GlobalNetworkPoolKind
 			a.feed.observeBlock(o)
-			p := a.pools.getOrCreatePool(pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: testKey.Name})
+			p := a.pools.getOrCreatePool(pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: grantstest.PoolKey.Name})
 			if a.pools.dropUnusedPool(p); !slices.Contains(a.pools.allPools(), p) {
 				t.Error("no manager will remove the finalizer")
 			}
@@ -245,17 +246,17 @@ func TestPoolWithBlocksIsNotForgotten(t *testing.T) {
 // TestRefusedRequestInOtherNamespaceWaits checks that a request for a block in another namespace that the API server
 // refuses waits before it is repeated, also where the block has changed since.
 func TestRefusedRequestInOtherNamespaceWaits(t *testing.T) {
-	key := pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: testKey.Name}
+	key := pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: grantstest.PoolKey.Name}
 	a := newGlobalChildAllocator(key)
 	observe := func(version string) {
-		a.feed.observeBlock(newBlock("pool-1", firstBlock, func(o *v1alpha1.IPAllocation) {
+		a.feed.observeBlock(grantstest.NewBlock("pool-1", grantstest.FirstBlock, func(o *v1alpha1.IPAllocation) {
 			o.Namespace, o.Spec.ChildPoolRef.Kind, o.Spec.PoolRef.Kind, o.ResourceVersion = "old", key.Kind, key.Kind, version
 		}))
 	}
 	observe("100")
 	m := a.pools.lockPool(key)
 	due := func() []grants.BlockRequest {
-		out, _ := m.Growth.DueBlockRequests(noon, time.Minute)
+		out, _ := m.Growth.DueBlockRequests(grantstest.Noon, time.Minute)
 		return slices.DeleteFunc(out, func(r grants.BlockRequest) bool { return r.Verb == carve.CreateBlock })
 	}
 	requests := due()
@@ -263,7 +264,7 @@ func TestRefusedRequestInOtherNamespaceWaits(t *testing.T) {
 		t.Fatalf("%v", requests)
 	}
 	m.Carved.BeginBlockRequest(requests[0])
-	m.Carved.EndBlockRequest(requests[0], errors.New("a policy refuses it"), noon)
+	m.Carved.EndBlockRequest(requests[0], errors.New("a policy refuses it"), grantstest.Noon)
 	m.Unlock()
 	observe("101")
 	m = a.pools.lockPool(key)

@@ -1,10 +1,12 @@
 package allocator
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/grantstest"
 )
 
 func TestKeyForClaim(t *testing.T) { // C3
@@ -25,7 +27,7 @@ func TestKeyForClaim(t *testing.T) { // C3
 		"another kind of ours":           {group: ours, kind: "IPAllocation", want: pools.Key{Kind: "IPAllocation", Namespace: "ns", Name: "pool"}, wantRefusal: "create the claim again with kind NetworkPool"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			claim := newClaim("c", 0)
+			claim := grantstest.NewClaim("c", 0)
 			claim.Spec.PoolRef.APIGroup, claim.Spec.PoolRef.Kind = c.group, c.kind
 			a := New(Options{})
 			_, key := a.scope.resourceKindForObject(claim)
@@ -45,7 +47,7 @@ func TestKeyForClaim(t *testing.T) { // C3
 
 // TestUnknownPoolKindIsForgotten checks that the state for an unknown pool kind goes with the claim that names it.
 func TestUnknownPoolKindIsForgotten(t *testing.T) {
-	claim := newClaim("c", 0)
+	claim := grantstest.NewClaim("c", 0)
 	claim.Spec.PoolRef.Kind = "Networkpool"
 	a := New(Options{})
 	key, wake := a.ObserveObject(claim)
@@ -55,5 +57,12 @@ func TestUnknownPoolKindIsForgotten(t *testing.T) {
 	a.ForgetObject(claim)
 	if _, err := a.Reconcile(t.Context(), key, nil); err != nil || a.pools.findPool(key) != nil {
 		t.Errorf("%v is remembered: %v", key, err)
+	}
+}
+
+// TestKindsOfTests checks that the pools of tests have the kinds of claimants of the allocator.
+func TestKindsOfTests(t *testing.T) {
+	if !slices.Equal(claimantKinds, grantstest.ClaimantKinds) || blockKind != grantstest.BlockKind {
+		t.Errorf("tests have the kinds %v and %v, the allocator %v and %v", grantstest.ClaimantKinds, grantstest.BlockKind, claimantKinds, blockKind)
 	}
 }

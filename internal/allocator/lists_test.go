@@ -20,6 +20,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/grantstest"
 )
 
 // listedObjects are the objects that the API server lists.
@@ -71,14 +72,14 @@ func (e *listedObjects) addServedClaim(pool pools.Key, name, ip string) {
 
 // TestTakeoverListKeepsOnlyItsPool checks that a takeover of a small pool does not copy the whole fleet.
 func TestTakeoverListKeepsOnlyItsPool(t *testing.T) {
-	other, e := testKey, &listedObjects{}
+	other, e := grantstest.PoolKey, &listedObjects{}
 	other.Name = "other"
-	e.addServedClaim(testKey, "a", "10.0.0.1")
+	e.addServedClaim(grantstest.PoolKey, "a", "10.0.0.1")
 	e.addServedClaim(other, "b", "10.0.0.1")
-	e.addBlock(testKey, "a", "10.0.0.8/29")
+	e.addBlock(grantstest.PoolKey, "a", "10.0.0.8/29")
 	e.addBlock(other, "b", "10.0.0.8/29")
 	l := sharedPoolLister{source: e, blockFromObject: (&servedScope{Options: &Options{}}).blockFromObject}
-	for key, want := range map[pools.Key]string{testKey: "a", other: "b"} {
+	for key, want := range map[pools.Key]string{grantstest.PoolKey: "a", other: "b"} {
 		found, err := l.listPool(t.Context(), key)
 		if err != nil {
 			t.Fatal(err)
@@ -97,11 +98,11 @@ func TestListsOfKindsRunConcurrently(t *testing.T) {
 	e := &listedObjects{}
 	for i := range n {
 		name := strconv.Itoa(i)
-		e.addServedClaim(testKey, name, "10.0.0.1")
-		e.addBlock(testKey, name, "10.0.0.8/29")
+		e.addServedClaim(grantstest.PoolKey, name, "10.0.0.1")
+		e.addBlock(grantstest.PoolKey, name, "10.0.0.8/29")
 	}
 	l := sharedPoolLister{source: e, blockFromObject: (&servedScope{Options: &Options{}}).blockFromObject}
-	found, err := l.listPool(t.Context(), testKey)
+	found, err := l.listPool(t.Context(), grantstest.PoolKey)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,14 +133,14 @@ func (l *stuckLister) List(ctx context.Context, of client.Object, namespace stri
 func TestStuckListEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &stuckLister{}
-		e.addServedClaim(testKey, "a", "10.0.0.1")
+		e.addServedClaim(grantstest.PoolKey, "a", "10.0.0.1")
 		l := sharedPoolLister{source: e, blockFromObject: (&servedScope{Options: &Options{}}).blockFromObject}
 		gone, leave := context.WithCancel(t.Context())
-		go func() { _, _ = l.listPool(gone, testKey) }()
+		go func() { _, _ = l.listPool(gone, grantstest.PoolKey) }()
 		synctest.Wait()
 		leave()
 		begun := time.Now()
-		found, err := l.listPool(t.Context(), testKey)
+		found, err := l.listPool(t.Context(), grantstest.PoolKey)
 		if err != nil || len(found.Claimants) != 1 {
 			t.Fatalf("the next list finds %+v: %v", found, err)
 		}
@@ -176,7 +177,7 @@ func TestRunAudit(t *testing.T) {
 		"ByHand": {
 			reason: "an address that a user created beside that of a claim",
 			change: func(e *listedObjects, a *Allocator) {
-				e.addServedClaim(testKey, "c", "10.0.0.1")
+				e.addServedClaim(grantstest.PoolKey, "c", "10.0.0.1")
 				e.claims, e.addrs[2].OwnerReferences = e.claims[:2], nil
 				a.ObserveObject(e.addrs[2])
 			},
@@ -186,7 +187,7 @@ func TestRunAudit(t *testing.T) {
 		"OtherPool": {
 			reason: "the same address in another pool is another address",
 			change: func(e *listedObjects, a *Allocator) {
-				other := testKey
+				other := grantstest.PoolKey
 				other.Name = "other"
 				e.addServedClaim(other, "c", "10.0.0.1")
 				a.ObserveObject(e.addrs[2])
@@ -199,13 +200,13 @@ func TestRunAudit(t *testing.T) {
 		},
 		"Drift": {
 			reason: "an address that the memory has missed",
-			change: func(e *listedObjects, _ *Allocator) { e.addServedClaim(testKey, "c", "10.0.0.3") },
+			change: func(e *listedObjects, _ *Allocator) { e.addServedClaim(grantstest.PoolKey, "c", "10.0.0.3") },
 			second: [3]float64{0, 0, 1},
 		},
 		"BlockOverAddress": {
 			reason: "a block that has the address of a claim",
 			change: func(e *listedObjects, a *Allocator) {
-				e.addBlock(testKey, "x", "10.0.0.0/30")
+				e.addBlock(grantstest.PoolKey, "x", "10.0.0.0/30")
 				a.ObserveObject(e.blocks[0])
 			},
 			first: [3]float64{2, 0, 0}, second: [3]float64{2, 0, 0},
@@ -214,7 +215,7 @@ func TestRunAudit(t *testing.T) {
 		"BlockBesideAddress": {
 			reason: "a block with addresses of its own",
 			change: func(e *listedObjects, a *Allocator) {
-				e.addBlock(testKey, "x", "10.0.0.4/30")
+				e.addBlock(grantstest.PoolKey, "x", "10.0.0.4/30")
 				a.ObserveObject(e.blocks[0])
 			},
 		},
@@ -222,7 +223,7 @@ func TestRunAudit(t *testing.T) {
 			reason: "two blocks, a long one and one in it, and one beside both",
 			change: func(e *listedObjects, a *Allocator) {
 				for name, r := range map[string]string{"x": "10.0.0.16-10.0.0.40", "y": "10.0.0.20/30", "z": "10.0.0.24/30", "w": "10.0.0.41/32"} {
-					e.addBlock(testKey, name, r)
+					e.addBlock(grantstest.PoolKey, name, r)
 					a.ObserveObject(e.blocks[len(e.blocks)-1])
 				}
 			},
@@ -231,13 +232,13 @@ func TestRunAudit(t *testing.T) {
 		},
 		"UnknownBlock": {
 			reason: "a block that the memory has missed",
-			change: func(e *listedObjects, _ *Allocator) { e.addBlock(testKey, "x", "10.0.0.8/29") },
+			change: func(e *listedObjects, _ *Allocator) { e.addBlock(grantstest.PoolKey, "x", "10.0.0.8/29") },
 			second: [3]float64{0, 0, 1},
 		},
 		"Unreadable": {
 			reason: "an address that is none concerns only itself",
 			change: func(e *listedObjects, a *Allocator) {
-				e.addServedClaim(testKey, "c", "nonsense")
+				e.addServedClaim(grantstest.PoolKey, "c", "nonsense")
 				a.ObserveObject(e.addrs[2])
 			},
 		},
@@ -245,8 +246,8 @@ func TestRunAudit(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			e := &listedObjects{}
-			e.addServedClaim(testKey, "a", "10.0.0.1")
-			e.addServedClaim(testKey, "b", "10.0.0.2")
+			e.addServedClaim(grantstest.PoolKey, "a", "10.0.0.1")
+			e.addServedClaim(grantstest.PoolKey, "b", "10.0.0.2")
 			recorder := &eventAudience{}
 			a := New(Options{Lister: e, Recorder: recorder})
 			for i := range e.claims {

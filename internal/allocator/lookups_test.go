@@ -19,6 +19,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/grantstest"
 )
 
 // TestHangingLookupsDoNotBlockReconcile checks that a pool is reconciled while the owners of many claims cannot be
@@ -52,15 +53,15 @@ func TestHangingLookupsDoNotBlockReconcile(t *testing.T) {
 		p.SetBasePool(o)
 		p.Term.Holder, p.Term.TakeoverChecked = true, true
 		add := func(name string, second int, change ...func(*ipamv1.IPAddressClaim)) {
-			c := newClaim(name, second, change...)
+			c := grantstest.NewClaim(name, second, change...)
 			c.Spec.PoolRef, c.ResourceVersion = key.PoolReference(), api.next()
 			api.claims.Store(client.ObjectKeyFromObject(c), c)
 			a.ObserveObject(c)
 		}
 		for i := range maxGrantsPerCommit - 1 {
-			add(fmt.Sprintf("hangs-%03d", i), 0, ofMachine("c"))
+			add(fmt.Sprintf("hangs-%03d", i), 0, grantstest.OfMachine("c"))
 		}
-		add("found", 1, ofMachine("a"))
+		add("found", 1, grantstest.OfMachine("a"))
 		add("plain", 2)
 		isServed := func(name string) bool {
 			m := grants.NewPool(p).Lock()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/grantstest"
 )
 
 // clusterList lists these Clusters, or fails.
@@ -32,9 +33,9 @@ func (c clusterList) List(_ context.Context, into client.ObjectList, _ ...client
 func TestAddressStaysWhilePoolMayArrive(t *testing.T) {
 	paused := clusterv1.Cluster{Spec: clusterv1.ClusterSpec{Paused: ptr.To(true)}}
 	halfGone := clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{
-		Annotations: map[string]string{v1alpha1.DeleteForMoveAnnotation: ""}, DeletionTimestamp: &metav1.Time{Time: noon}, Finalizers: []string{"x"},
+		Annotations: map[string]string{v1alpha1.DeleteForMoveAnnotation: ""}, DeletionTimestamp: &metav1.Time{Time: grantstest.Noon}, Finalizers: []string{"x"},
 	}}
-	deleted := clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{Time: noon}, Finalizers: []string{"x"}}}
+	deleted := clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{Time: grantstest.Noon}, Finalizers: []string{"x"}}}
 	for name, tc := range map[string]struct {
 		list  clusterList
 		there bool // the pool exists
@@ -50,7 +51,7 @@ func TestAddressStaysWhilePoolMayArrive(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := New(Options{Client: tc.list})
-			p := stateOfPool(a.pools.getOrCreatePool(testKey))
+			p := stateOfPool(a.pools.getOrCreatePool(grantstest.PoolKey))
 			if tc.there {
 				p.Base.Pool = &v1alpha1.NetworkPool{}
 			}

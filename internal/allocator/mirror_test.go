@@ -13,25 +13,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/blocks"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/grantstest"
 )
-
-var (
-	mirrorKey = pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: "ns", Name: "p.in-cluster"}
-	mirrored  = ipamv1.IPPoolReference{APIGroup: incluster.GroupVersion.Group, Kind: incluster.IPPoolKind, Name: "p"}
-)
-
-// newMirrorPool returns the state of a pool that mirrors InClusterIPPool p.
-func newMirrorPool(t *testing.T, addresses string, change ...func(*v1alpha1.NetworkPool)) *grants.PoolState {
-	t.Helper()
-	p := newTestPool(t, addresses, append(change, func(o *v1alpha1.NetworkPool) {
-		o.Name = mirrorKey.Name
-		incluster.SealSpec(o)
-	})...)
-	p.Base.Key = mirrorKey
-	return p
-}
 
 // TestEditedMirrorGrantsNothingNew checks that addresses that a user adds to the spec of a mirror, and that no pool of
 // the in-cluster provider has, are never granted, by any manager, at any time before the spec is reverted.
@@ -48,17 +32,17 @@ func TestEditedMirrorGrantsNothingNew(t *testing.T) {
 		"a pool of its own, widened":    {edit: func(o *v1alpha1.NetworkPool) { widen(o); incluster.EndMirror(o) }, grants: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newMirrorPool(t, "10.0.0.10")
+			p := grantstest.NewMirrorPool(t, "10.0.0.10")
 			edited := p.Base.Pool.DeepCopyObject().(*v1alpha1.NetworkPool)
 			c.edit(edited)
 			p.SetBasePool(edited)
 			p.Space.CompileLayout()
-			ref := mirrored
+			ref := grantstest.MirroredPoolRef
 			if incluster.IsEnded(edited) {
-				ref = mirrorKey.PoolReference()
+				ref = grantstest.MirrorKey.PoolReference()
 			}
-			seen := observeClaim(p, "c", 0, naming(ref))
-			granted, refused := p.Planner.PlanGrants(noon, maxGrantsPerCommit, New(Options{}).admission.newAdmissionFunc(t.Context(), p, noon))
+			seen := grantstest.ObserveClaim(p, "c", 0, grantstest.WithPoolRef(ref))
+			granted, refused := p.Planner.PlanGrants(grantstest.Noon, maxGrantsPerCommit, New(Options{}).admission.newAdmissionFunc(t.Context(), p, grantstest.Noon))
 			if (granted == 1) != c.grants {
 				t.Errorf("%d are granted; its refusal is %+v", granted, refused[seen])
 			}
@@ -73,24 +57,24 @@ func TestEditedMirrorGrantsNothingNew(t *testing.T) {
 // reverts changes of a mirror.
 func TestMessagesOfMirrorsNameTheirPool(t *testing.T) { // U88
 	t.Run("full", func(t *testing.T) {
-		p := newMirrorPool(t, "10.0.0.10")
-		observeClaim(p, "a", 0, naming(mirrored))
-		seen := observeClaim(p, "b", 1, naming(mirrored))
-		_, refused := p.Planner.PlanGrants(noon, maxGrantsPerCommit, New(Options{}).admission.newAdmissionFunc(t.Context(), p, noon))
+		p := grantstest.NewMirrorPool(t, "10.0.0.10")
+		grantstest.ObserveClaim(p, "a", 0, grantstest.WithPoolRef(grantstest.MirroredPoolRef))
+		seen := grantstest.ObserveClaim(p, "b", 1, grantstest.WithPoolRef(grantstest.MirroredPoolRef))
+		_, refused := p.Planner.PlanGrants(grantstest.Noon, maxGrantsPerCommit, New(Options{}).admission.newAdmissionFunc(t.Context(), p, grantstest.Noon))
 		if refusal := refused[seen]; refusal == nil || !strings.Contains(refusal.Message, "add addresses to InClusterIPPool ns/p, or") {
 			t.Errorf("its refusal is %+v", refusal)
 		}
 	})
 	t.Run("paused", func(t *testing.T) {
-		p := newMirrorPool(t, "10.0.0.10", func(o *v1alpha1.NetworkPool) { o.Annotations = map[string]string{clusterv1.PausedAnnotation: ""} })
-		if text := p.Conditions.PauseMessageFor(observeClaim(p, "a", 0, naming(mirrored)), grants.ClusterReady); !strings.Contains(text, "is paused with InClusterIPPool ns/p; remove the annotation") {
+		p := grantstest.NewMirrorPool(t, "10.0.0.10", func(o *v1alpha1.NetworkPool) { o.Annotations = map[string]string{clusterv1.PausedAnnotation: ""} })
+		if text := p.Conditions.PauseMessageFor(grantstest.ObserveClaim(p, "a", 0, grantstest.WithPoolRef(grantstest.MirroredPoolRef)), grants.ClusterReady); !strings.Contains(text, "is paused with InClusterIPPool ns/p; remove the annotation") {
 			t.Error(text)
 		}
-		if _, text := p.Status.ClosedReason(noon); !strings.Contains(text, "remove the annotation from InClusterIPPool ns/p to resume") {
+		if _, text := p.Status.ClosedReason(grantstest.Noon); !strings.Contains(text, "remove the annotation from InClusterIPPool ns/p to resume") {
 			t.Error(text)
 		}
 		incluster.SetOrRemoveAnnotation(p.Base.Pool, incluster.HandedOverAnnotation, "", true) // from then on the mirror is paused by itself
-		if _, text := p.Status.ClosedReason(noon); strings.Contains(text, "InClusterIPPool") {
+		if _, text := p.Status.ClosedReason(grantstest.Noon); strings.Contains(text, "InClusterIPPool") {
 			t.Error(text)
 		}
 	})
@@ -101,17 +85,13 @@ func TestMessagesOfMirrorsNameTheirPool(t *testing.T) { // U88
 			pool.UID, pool.Generation, pool.Spec.AllowOverlap = types.UID(name), 1, true
 			a.relations.publishDeclaration(pool)
 		}
-		text, _ := a.relations.overlaps.describeOverlap(mirrorKey)
+		text, _ := a.relations.overlaps.describeOverlap(grantstest.MirrorKey)
 		for _, want := range []string{"InClusterIPPool ns/q has 10.0.0.10-10.0.0.19 too", "change spec.addresses of InClusterIPPool ns/p"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%q does not say %q", text, want)
 			}
 		}
 	})
-}
-
-func naming(ref ipamv1.IPPoolReference) func(*ipamv1.IPAddressClaim) {
-	return func(c *ipamv1.IPAddressClaim) { c.Spec.PoolRef = ref }
 }
 
 // TestClaimsThatMayNameMirror checks which claims may name a mirror: the in-cluster provider, should it come back,
@@ -132,26 +112,26 @@ func TestClaimsThatMayNameMirror(t *testing.T) {
 		claim  []func(*ipamv1.IPAddressClaim)
 		refuse string
 	}{
-		"a claim that names the pool":   {claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}},
+		"a claim that names the pool":   {claim: []func(*ipamv1.IPAddressClaim){grantstest.WithPoolRef(grantstest.MirroredPoolRef)}},
 		"a claim that names the mirror": {refuse: "kubectl annotate inclusterippools.ipam.cluster.x-k8s.io -n ns p butler.butlerlabs.dev/handed-over="},
 		"of a pool that is handed over": {pool: handedOver},
 		"of one that is being deleted":  {pool: ending},
 		"of one that has ended":         {pool: ended},
-		"a claim that names a pool that is being deleted": {pool: ending, claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)},
+		"a claim that names a pool that is being deleted": {pool: ending, claim: []func(*ipamv1.IPAddressClaim){grantstest.WithPoolRef(grantstest.MirroredPoolRef)},
 			refuse: "InClusterIPPool p is being deleted, and NetworkPool ns/p.in-cluster has its addresses"},
-		"one that has ended":                     {pool: ended, claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, refuse: "InClusterIPPool p has ended"},
-		"one that has an address of that":        {pool: ended, claim: []func(*ipamv1.IPAddressClaim){naming(mirrored), withRecordedAddress("10.0.0.11")}},
-		"one that has an address of it":          {claim: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.11")}},
-		"one with what a user wrote as a record": {claim: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.11"), func(c *ipamv1.IPAddressClaim) { c.Finalizers = nil }}, refuse: "mirrors InClusterIPPool p"},
+		"one that has ended":                     {pool: ended, claim: []func(*ipamv1.IPAddressClaim){grantstest.WithPoolRef(grantstest.MirroredPoolRef)}, refuse: "InClusterIPPool p has ended"},
+		"one that has an address of that":        {pool: ended, claim: []func(*ipamv1.IPAddressClaim){grantstest.WithPoolRef(grantstest.MirroredPoolRef), grantstest.WithRecordedAddress("10.0.0.11")}},
+		"one that has an address of it":          {claim: []func(*ipamv1.IPAddressClaim){grantstest.WithRecordedAddress("10.0.0.11")}},
+		"one with what a user wrote as a record": {claim: []func(*ipamv1.IPAddressClaim){grantstest.WithRecordedAddress("10.0.0.11"), func(c *ipamv1.IPAddressClaim) { c.Finalizers = nil }}, refuse: "mirrors InClusterIPPool p"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newMirrorPool(t, "10.0.0.10-10.0.0.12", func(o *v1alpha1.NetworkPool) {
+			p := grantstest.NewMirrorPool(t, "10.0.0.10-10.0.0.12", func(o *v1alpha1.NetworkPool) {
 				if c.pool != nil {
 					c.pool(o)
 				}
 			})
-			seen := observeClaim(p, "c", 0, append([]func(*ipamv1.IPAddressClaim){naming(mirrorKey.PoolReference())}, c.claim...)...)
-			granted, refused := p.Planner.PlanGrants(noon, maxGrantsPerCommit, New(Options{}).admission.newAdmissionFunc(t.Context(), p, noon))
+			seen := grantstest.ObserveClaim(p, "c", 0, append([]func(*ipamv1.IPAddressClaim){grantstest.WithPoolRef(grantstest.MirrorKey.PoolReference())}, c.claim...)...)
+			granted, refused := p.Planner.PlanGrants(grantstest.Noon, maxGrantsPerCommit, New(Options{}).admission.newAdmissionFunc(t.Context(), p, grantstest.Noon))
 			switch refusal := refused[seen]; {
 			case c.refuse == "" && (granted != 1 || refusal != nil):
 				t.Errorf("it is refused: %+v", refusal)
@@ -161,12 +141,12 @@ func TestClaimsThatMayNameMirror(t *testing.T) {
 		})
 	}
 	t.Run("an IPAllocation", func(t *testing.T) {
-		p := newMirrorPool(t, "10.0.0.10-10.0.0.40")
+		p := grantstest.NewMirrorPool(t, "10.0.0.10-10.0.0.40")
 		p.ObserveClaimant(blocks.NewClaimant(&v1alpha1.IPAllocation{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b", UID: "uid-b", ResourceVersion: "1"},
-			Spec:       v1alpha1.IPAllocationSpec{PoolRef: v1alpha1.PoolReference{Name: mirrorKey.Name}, Type: v1alpha1.LoadBalancerAllocation},
+			Spec:       v1alpha1.IPAllocationSpec{PoolRef: v1alpha1.PoolReference{Name: grantstest.MirrorKey.Name}, Type: v1alpha1.LoadBalancerAllocation},
 		}))
-		if granted, refused := p.Planner.PlanGrants(noon, maxGrantsPerCommit, New(Options{}).admission.newAdmissionFunc(t.Context(), p, noon)); granted != 0 || len(refused) != 1 {
+		if granted, refused := p.Planner.PlanGrants(grantstest.Noon, maxGrantsPerCommit, New(Options{}).admission.newAdmissionFunc(t.Context(), p, grantstest.Noon)); granted != 0 || len(refused) != 1 {
 			t.Errorf("%d are granted, %d refused", granted, len(refused))
 		}
 	})
@@ -175,13 +155,13 @@ func TestClaimsThatMayNameMirror(t *testing.T) {
 // TestMirrorOfEndedPoolIsServed checks that the mirror of a pool that has ended needs no manager that serves the
 // in-cluster provider's pools (U85).
 func TestMirrorOfEndedPoolIsServed(t *testing.T) {
-	p := newMirrorPool(t, "10.0.0.10-10.0.0.12", func(o *v1alpha1.NetworkPool) { o.Name = mirrorKey.Name })
+	p := grantstest.NewMirrorPool(t, "10.0.0.10-10.0.0.12", func(o *v1alpha1.NetworkPool) { o.Name = grantstest.MirrorKey.Name })
 	a := New(Options{})
-	if refusal := a.scope.refusalIfUnserved(mirrorKey, p.Base.Pool); refusal == nil {
+	if refusal := a.scope.refusalIfUnserved(grantstest.MirrorKey, p.Base.Pool); refusal == nil {
 		t.Error("a mirror is served")
 	}
 	incluster.EndMirror(p.Base.Pool)
-	if refusal := a.scope.refusalIfUnserved(mirrorKey, p.Base.Pool); refusal != nil {
+	if refusal := a.scope.refusalIfUnserved(grantstest.MirrorKey, p.Base.Pool); refusal != nil {
 		t.Errorf("it is not served: %s", refusal.Message)
 	}
 	if source := incluster.SourceOwnerRef(p.Base.Pool); source != nil {

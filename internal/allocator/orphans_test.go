@@ -14,6 +14,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/grantstest"
 )
 
 // deleteCounter is an API server that answers a live read of the Cluster, and counts deletes.
@@ -34,18 +35,6 @@ func (d *deleteCounter) Get(_ context.Context, _ client.ObjectKey, obj client.Ob
 func (d *deleteCounter) Delete(_ context.Context, _ client.Object, opts ...client.DeleteOption) error {
 	d.fences = append(d.fences, client.Preconditions(*(&client.DeleteOptions{}).ApplyOptions(opts).Preconditions))
 	return d.answer
-}
-
-// TestOrphanObservationsStay checks that an allocation that was seen as an orphan stays so when the watch shows a
-// status write of it.
-func TestOrphanObservationsStay(t *testing.T) {
-	p := newTestPool(t, "10.0.0.1-10.0.0.9")
-	was := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"))
-	was.OwnerMissingSince, was.ObservedOwnerSeen = noon, grants.OwnerNeverSeen
-	c := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), func(o *v1alpha1.IPAllocation) { o.ResourceVersion = "2" })
-	if c.ResourceVersion != "2" || !c.OwnerMissingSince.Equal(noon) || c.ObservedOwnerSeen != grants.OwnerNeverSeen {
-		t.Errorf("at %s it was first seen so at %v", c.ResourceVersion, c.OwnerMissingSince)
-	}
 }
 
 func TestCheckOrphanedClaimant(t *testing.T) {
@@ -70,11 +59,11 @@ func TestCheckOrphanedClaimant(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			a := New(Options{Client: &tt.api, Live: &tt.api, Recorder: events.NewFakeRecorder(9), Clock: clocktesting.NewFakeClock(noon)})
-			p := newTestPool(t, "10.0.0.1-10.0.0.9")
-			c := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"))
+			a := New(Options{Client: &tt.api, Live: &tt.api, Recorder: events.NewFakeRecorder(9), Clock: clocktesting.NewFakeClock(grantstest.Noon)})
+			p := grantstest.NewPool(t, "10.0.0.1-10.0.0.9")
+			c := grantstest.ObserveAllocation(p, "x", 4, grantstest.WithBlock("10.0.0.4/30"))
 			if tt.since > 0 {
-				c.OwnerMissingSince = noon.Add(-tt.since)
+				c.OwnerMissingSince = grantstest.Noon.Add(-tt.since)
 			}
 			snapshot := *c
 			if err := a.owners.checkOrphanedClaimant(t.Context(), grants.NewPool(p), snapshot); (err != nil) != tt.fails {
@@ -88,7 +77,7 @@ func TestCheckOrphanedClaimant(t *testing.T) {
 					t.Errorf("the delete is for %s at %s", *f.UID, *f.ResourceVersion)
 				}
 			}
-			want := noon.Add(-tt.want)
+			want := grantstest.Noon.Add(-tt.want)
 			if tt.want < 0 {
 				want = time.Time{}
 			}

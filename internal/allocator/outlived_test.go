@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/grantstest"
 )
 
 func ownedBy(kind, name string, uid types.UID) func(*ipamv1.IPAddressClaim) {
@@ -37,17 +38,17 @@ func TestClusterKeepsItsAddress(t *testing.T) { // U44
 	}{
 		"its Cluster lives": {claim: []func(*ipamv1.IPAddressClaim){its}, stays: true},
 		"its Cluster is being deleted": {claim: []func(*ipamv1.IPAddressClaim){its}, cluster: func(c *clusterv1.Cluster) {
-			c.DeletionTimestamp, c.Finalizers = &metav1.Time{Time: noon}, []string{"x/y"}
+			c.DeletionTimestamp, c.Finalizers = &metav1.Time{Time: grantstest.Noon}, []string{"x/y"}
 		}, stays: true},
 		"its Cluster waits for it in the foreground": {claim: []func(*ipamv1.IPAddressClaim){its}, cluster: func(c *clusterv1.Cluster) {
-			c.DeletionTimestamp, c.Finalizers = &metav1.Time{Time: noon}, []string{metav1.FinalizerDeleteDependents, v1alpha1.TenantNetworkFinalizer}
+			c.DeletionTimestamp, c.Finalizers = &metav1.Time{Time: grantstest.Noon}, []string{metav1.FinalizerDeleteDependents, v1alpha1.TenantNetworkFinalizer}
 		}},
 		"its Cluster has machines, and waits in the foreground": {claim: []func(*ipamv1.IPAddressClaim){its}, cluster: func(c *clusterv1.Cluster) {
-			c.DeletionTimestamp, c.Finalizers = &metav1.Time{Time: noon}, []string{metav1.FinalizerDeleteDependents, clusterv1.ClusterFinalizer}
+			c.DeletionTimestamp, c.Finalizers = &metav1.Time{Time: grantstest.Noon}, []string{metav1.FinalizerDeleteDependents, clusterv1.ClusterFinalizer}
 		}, stays: true},
 		"its Cluster is gone":              {claim: []func(*ipamv1.IPAddressClaim){its}, cluster: func(c *clusterv1.Cluster) { c.Name = "other" }},
 		"its Cluster was made again":       {claim: []func(*ipamv1.IPAddressClaim){its}, cluster: func(c *clusterv1.Cluster) { c.UID = "again" }},
-		"it is moved away":                 {claim: []func(*ipamv1.IPAddressClaim){its, isMoved}},
+		"it is moved away":                 {claim: []func(*ipamv1.IPAddressClaim){its, grantstest.MarkedAsMoved}},
 		"it has no address":                {claim: []func(*ipamv1.IPAddressClaim){its, unserved}},
 		"a machine's":                      {claim: []func(*ipamv1.IPAddressClaim){ownedBy("VSphereVM", "k", "uid-k")}},
 		"a machine's, that a Cluster owns": {claim: []func(*ipamv1.IPAddressClaim){its, ownedBy("VSphereVM", "m", "uid-m")}},
@@ -65,12 +66,12 @@ func TestClusterKeepsItsAddress(t *testing.T) { // U44
 				tc.cluster(cluster)
 			}
 			a := New(Options{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(cluster).Build()})
-			p := newTestPool(t, "10.0.0.1-10.0.0.2")
-			c := observeClaim(p, "a", 0, append([]func(*ipamv1.IPAddressClaim){ofCluster("k"), withRecordedAddress("10.0.0.1"), withDeletionTimestamp}, tc.claim...)...)
+			p := grantstest.NewPool(t, "10.0.0.1-10.0.0.2")
+			c := grantstest.ObserveClaim(p, "a", 0, append([]func(*ipamv1.IPAddressClaim){grantstest.OfCluster("k"), grantstest.WithRecordedAddress("10.0.0.1"), grantstest.WithDeletionTimestamp}, tc.claim...)...)
 			if c.HasRecord() {
-				observeAddress(p, "a", "10.0.0.1", c.Owner.UID)
+				grantstest.ObserveAddress(p, "a", "10.0.0.1", c.Owner.UID)
 			}
-			due, _ := p.ListDueWrites(noon, 8, time.Minute, a.admission.newAdmissionFunc(t.Context(), p, noon), a.admission.newReleaseAdmissionFunc(t.Context(), p))
+			due, _ := p.ListDueWrites(grantstest.Noon, 8, time.Minute, a.admission.newAdmissionFunc(t.Context(), p, grantstest.Noon), a.admission.newReleaseAdmissionFunc(t.Context(), p))
 			if stays := len(due.ReleaseClaimants) == 0; stays != tc.stays && !c.Moved { // a move is recorded first
 				t.Errorf("it stays: %v, want %v", stays, tc.stays)
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/grantstest"
 )
 
 // overlapOracle compares each pool with each other, again at each call.
@@ -55,7 +56,7 @@ func TestOverlapsMatchEachPairOfPools(t *testing.T) {
 				}
 				declaration = poolDeclaration{
 					key: key, layout: layout, network: rapid.SampledFrom([]string{"", "other"}).Draw(t, "network"),
-					createdAt: noon.Add(time.Duration(rapid.IntRange(0, 2).Draw(t, "born")) * time.Second), uid: types.UID(rapid.StringMatching("[a-z]{4}").Draw(t, "uid")),
+					createdAt: grantstest.Noon.Add(time.Duration(rapid.IntRange(0, 2).Draw(t, "born")) * time.Second), uid: types.UID(rapid.StringMatching("[a-z]{4}").Draw(t, "uid")),
 				}
 				oracle[key] = declaration
 			} else {
@@ -107,7 +108,7 @@ func TestOverlapNamesAnOlderPoolAndAlwaysTheSame(t *testing.T) {
 	o := &overlapIndex{}
 	layout, _ := poolspec.Compile(&v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/24"})
 	for i, name := range []string{"d", "b", "c", "a"} { // from the oldest to the youngest
-		o.setDeclaration(pools.Key{Kind: v1alpha1.NetworkPoolKind, Name: name}, poolDeclaration{layout: layout, createdAt: noon.Add(time.Duration(i) * time.Second)})
+		o.setDeclaration(pools.Key{Kind: v1alpha1.NetworkPoolKind, Name: name}, poolDeclaration{layout: layout, createdAt: grantstest.Noon.Add(time.Duration(i) * time.Second)})
 	}
 	for name, want := range map[string]string{"d": "a", "b": "d", "c": "b", "a": "b"} {
 		for range 10 {
@@ -169,12 +170,12 @@ func TestPoolsOfOneSecondAreInOrderOfTheirNames(t *testing.T) {
 		{Kind: v1alpha1.NetworkPoolKind, Namespace: "b", Name: "b"},
 	}
 	for i := 1; i < len(keys); i++ {
-		a := poolDeclaration{key: keys[i-1], createdAt: noon, uid: "9"}
-		b := poolDeclaration{key: keys[i], createdAt: noon, uid: "0"}
+		a := poolDeclaration{key: keys[i-1], createdAt: grantstest.Noon, uid: "9"}
+		b := poolDeclaration{key: keys[i], createdAt: grantstest.Noon, uid: "0"}
 		if !a.isOlderThan(b) || b.isOlderThan(a) {
 			t.Errorf("%s is not before %s", a.key, b.key)
 		}
-		b.createdAt = noon.Add(-time.Second)
+		b.createdAt = grantstest.Noon.Add(-time.Second)
 		if !b.isOlderThan(a) || a.isOlderThan(b) {
 			t.Errorf("%s is older than %s, and not before it", b.key, a.key)
 		}

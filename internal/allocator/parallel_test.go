@@ -21,6 +21,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/grantstest"
 )
 
 // instantAPI is an API server that answers at once: only the allocator's own work is measured.
@@ -131,7 +132,7 @@ func BenchmarkPools(b *testing.B) {
 		}
 		for pb.Next() {
 			claim := &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{
-				Namespace: ns, Name: fmt.Sprint("claim-", n), UID: types.UID(fmt.Sprint(ns, "/", n)), ResourceVersion: api.next(), CreationTimestamp: metav1.NewTime(noon),
+				Namespace: ns, Name: fmt.Sprint("claim-", n), UID: types.UID(fmt.Sprint(ns, "/", n)), ResourceVersion: api.next(), CreationTimestamp: metav1.NewTime(grantstest.Noon),
 			}}
 			claim.Spec.PoolRef = key.PoolReference()
 			api.claims.Store(client.ObjectKeyFromObject(claim), claim)

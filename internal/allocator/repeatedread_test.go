@@ -11,6 +11,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/grantstest"
 )
 
 // readAPI answers reads of a pool and of a claim.
@@ -40,11 +41,11 @@ func TestRepeatedReadIsNoRevertedWrite(t *testing.T) {
 
 func checkRepeatedRead(t *testing.T, verb grants.Verb) {
 	t.Helper()
-	p := newTestPool(t, "10.0.0.1-10.0.0.4")
-	c := observeClaim(p, "a", 0)
+	p := grantstest.NewPool(t, "10.0.0.1-10.0.0.4")
+	c := grantstest.ObserveClaim(p, "a", 0)
 	live := p.Base.Pool.DeepCopyObject().(*v1alpha1.NetworkPool)
 	live.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "me", Term: p.Term.Number}
-	a := New(Options{Live: readAPI{pool: live, claim: newClaim("a", 0)}, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
+	a := New(Options{Live: readAPI{pool: live, claim: grantstest.NewClaim("a", 0)}, ManagerID: "me", Clock: clocktesting.NewFakeClock(grantstest.Noon)})
 	asks := 0
 	err := a.jobs.runSteps(t.Context(), grants.NewPool(p), *c, func(*grants.PoolState, *grants.Claimant, *grants.Attempt) (grants.Step, bool) {
 		asks++

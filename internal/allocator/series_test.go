@@ -13,6 +13,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/grantstest"
 )
 
 // poollessAPI is an API server without a pool.
@@ -43,7 +44,7 @@ func TestMissingPoolsLeaveNothing(t *testing.T) {
 		}
 		counted := 0
 		for i := range 50 {
-			c := newClaim(fmt.Sprint("c-", i), 0)
+			c := grantstest.NewClaim(fmt.Sprint("c-", i), 0)
 			c.Spec.PoolRef.Name, c.ResourceVersion = fmt.Sprint("no-such-", i), api.next()
 			api.claims.Store(client.ObjectKeyFromObject(c), c)
 			key, _ := a.ObserveObject(c)

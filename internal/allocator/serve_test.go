@@ -19,6 +19,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/grantstest"
 )
 
 // writeRecorder is an API server that records the writes of one claim, and their preconditions.
@@ -80,22 +81,22 @@ func (w *writeRecorder) patch(label string, obj client.Object, patch client.Patc
 		o.Annotations, o.Finalizers = map[string]string{v1alpha1.AddressAnnotation: "10.0.0.1"}, []string{v1alpha1.ClaimFinalizer}
 		o.ResourceVersion, o.Status = sent.ResourceVersion+"0", sent.Status
 	case *ipamv1.IPAddress:
-		o.UID, o.ResourceVersion, o.Spec.PoolRef = sent.UID, sent.ResourceVersion+"0", testKey.PoolReference()
+		o.UID, o.ResourceVersion, o.Spec.PoolRef = sent.UID, sent.ResourceVersion+"0", grantstest.PoolKey.PoolReference()
 	}
 	return nil
 }
 
 // TestServeClaimantWriteOrder checks the order of the writes, and on what each of them depends (R1, R3).
 func TestServeClaimantWriteOrder(t *testing.T) {
-	p := newTestPool(t, "10.0.0.1-10.0.0.4")
+	p := grantstest.NewPool(t, "10.0.0.1-10.0.0.4")
 	api := &writeRecorder{}
-	c := observeClaim(p, "a", 0, func(c *ipamv1.IPAddressClaim) {
+	c := grantstest.ObserveClaim(p, "a", 0, func(c *ipamv1.IPAddressClaim) {
 		c.ResourceVersion = "5"
 		api.claim = c
 	})
-	a := New(Options{Client: api, Live: api, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
-	p.Planner.PlanGrants(noon, 9, admitAll)
-	p.Grants.ByClaimant[c.Owner.UID].Committed, p.Grants.ByClaimant[c.Owner.UID].CommitConfirmedAt = true, noon
+	a := New(Options{Client: api, Live: api, ManagerID: "me", Clock: clocktesting.NewFakeClock(grantstest.Noon)})
+	p.Planner.PlanGrants(grantstest.Noon, 9, grantstest.AdmitAll)
+	p.Grants.ByClaimant[c.Owner.UID].Committed, p.Grants.ByClaimant[c.Owner.UID].CommitConfirmedAt = true, grantstest.Noon
 	if err := a.jobs.serveClaimant(t.Context(), grants.NewPool(p), *c); err != nil {
 		t.Fatal(err)
 	}
@@ -116,40 +117,40 @@ func TestServeClaimantSkipsWrites(t *testing.T) {
 		termSuspect bool
 	}{
 		"AnOldGrant": {as: func(p *grants.PoolState) *grants.Claimant { // it was dispatched in time, and waited for a writer
-			c := observeClaim(p, "a", 0)
-			p.Planner.PlanGrants(noon, 9, admitAll)
-			p.Grants.ByClaimant[c.Owner.UID].Committed, p.Grants.ByClaimant[c.Owner.UID].CommitConfirmedAt = true, noon.Add(-term.RequestTimeout-1)
+			c := grantstest.ObserveClaim(p, "a", 0)
+			p.Planner.PlanGrants(grantstest.Noon, 9, grantstest.AdmitAll)
+			p.Grants.ByClaimant[c.Owner.UID].Committed, p.Grants.ByClaimant[c.Owner.UID].CommitConfirmedAt = true, grantstest.Noon.Add(-term.RequestTimeout-1)
 			return c
 		}},
 		"AGrantGivenBack": {as: func(p *grants.PoolState) *grants.Claimant { // while it waited for a writer
-			c := observeClaim(p, "a", 0, withRecordedAddress("10.0.0.1"))
-			p.Planner.PlanGrants(noon, 9, admitAll)
+			c := grantstest.ObserveClaim(p, "a", 0, grantstest.WithRecordedAddress("10.0.0.1"))
+			p.Planner.PlanGrants(grantstest.Noon, 9, grantstest.AdmitAll)
 			g := p.Grants.ByClaimant[c.Owner.UID]
-			g.Committed, g.CommitConfirmedAt, g.Confirmed = true, noon, true
+			g.Committed, g.CommitConfirmedAt, g.Confirmed = true, grantstest.Noon, true
 			return c
 		}},
 		"AnotherRecord": {as: func(p *grants.PoolState) *grants.Claimant {
-			c := observeClaim(p, "a", 0)
-			p.Planner.PlanGrants(noon, 9, admitAll)
-			p.Grants.ByClaimant[c.Owner.UID].Committed, p.Grants.ByClaimant[c.Owner.UID].CommitConfirmedAt = true, noon
-			return observeClaim(p, "a", 0, version("4"), withRecordedAddress("10.0.0.9"))
-		}, live: withRecordedAddress("10.0.0.9"), fails: true, termSuspect: true},
+			c := grantstest.ObserveClaim(p, "a", 0)
+			p.Planner.PlanGrants(grantstest.Noon, 9, grantstest.AdmitAll)
+			p.Grants.ByClaimant[c.Owner.UID].Committed, p.Grants.ByClaimant[c.Owner.UID].CommitConfirmedAt = true, grantstest.Noon
+			return grantstest.ObserveClaim(p, "a", 0, grantstest.WithVersion("4"), grantstest.WithRecordedAddress("10.0.0.9"))
+		}, live: grantstest.WithRecordedAddress("10.0.0.9"), fails: true, termSuspect: true},
 		"TheNextClaimsIPAddress": {as: func(p *grants.PoolState) *grants.Claimant { // ours is gone, and the watch is behind
-			observeAddress(p, "a", "10.0.0.1", "uid-next")
-			return observeClaim(p, "a", 0, withRecordedAddress("10.0.0.1"))
-		}, live: uid("uid-next", "9")},
+			grantstest.ObserveAddress(p, "a", "10.0.0.1", "uid-next")
+			return grantstest.ObserveClaim(p, "a", 0, grantstest.WithRecordedAddress("10.0.0.1"))
+		}, live: grantstest.WithUID("uid-next", "9")},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := newTestPool(t, "10.0.0.1-10.0.0.4")
+			p := grantstest.NewPool(t, "10.0.0.1-10.0.0.4")
 			c := tc.as(p)
 			underWay := &grants.PendingCommit{}
 			p.Term.PendingCommit = underWay
-			api := &writeRecorder{claim: newClaim("a", 0, version("5"))}
+			api := &writeRecorder{claim: grantstest.NewClaim("a", 0, grantstest.WithVersion("5"))}
 			if tc.live != nil {
 				tc.live(api.claim)
 			}
-			a := New(Options{Client: api, Live: api, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
+			a := New(Options{Client: api, Live: api, ManagerID: "me", Clock: clocktesting.NewFakeClock(grantstest.Noon)})
 			if err := a.jobs.serveClaimant(t.Context(), grants.NewPool(p), *c); (err != nil) != tc.fails {
 				t.Errorf("error: %v", err)
 			}
@@ -181,15 +182,15 @@ func TestResolveOrphan(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := newTestPool(t, "10.0.0.1-10.0.0.4")
-			observeAddress(p, "a", "10.0.0.1", "uid-a")
+			p := grantstest.NewPool(t, "10.0.0.1-10.0.0.4")
+			grantstest.ObserveAddress(p, "a", "10.0.0.1", "uid-a")
 			api := &writeRecorder{read: tc.read, claim: &ipamv1.IPAddressClaim{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: tc.claim, ResourceVersion: "3"},
-				Spec:       ipamv1.IPAddressClaimSpec{PoolRef: testKey.PoolReference()},
+				Spec:       ipamv1.IPAddressClaimSpec{PoolRef: grantstest.PoolKey.PoolReference()},
 			}}
-			a := New(Options{Client: api, Live: api, Recorder: events.NewFakeRecorder(9), Clock: clocktesting.NewFakeClock(noon)})
+			a := New(Options{Client: api, Live: api, Recorder: events.NewFakeRecorder(9), Clock: clocktesting.NewFakeClock(grantstest.Noon)})
 			s := p.Addresses.Orphans[types.NamespacedName{Namespace: "ns", Name: "a"}]
-			s.OrphanedSince = noon.Add(-a.OrphanGrace)
+			s.OrphanedSince = grantstest.Noon.Add(-a.OrphanGrace)
 			if _, err := a.addresses.resolveOrphan(t.Context(), grants.NewPool(p), s.Address); (err != nil) != tc.fails {
 				t.Errorf("%s: %v", tc.reason, err)
 			}
@@ -229,11 +230,11 @@ func (s statusOnlyWriter) Patch(context.Context, client.Object, client.Patch, ..
 // TestRefusalKeepsStatusOfAdoptedAllocation checks that no refusal is written over the status of an IPAllocation that
 // is adopted: it is all that shows what the IPAllocation has (R8, R10).
 func TestRefusalKeepsStatusOfAdoptedAllocation(t *testing.T) {
-	p := newTestPool(t, "10.0.0.1-10.0.0.60")
+	p := grantstest.NewPool(t, "10.0.0.1-10.0.0.60")
 	p.Quarantine.Adopting = true
-	c := observeAllocation(p, "x", 4, withAllocatedStatus("10.0.0.1", "10.0.0.4"))
+	c := grantstest.ObserveAllocation(p, "x", 4, grantstest.WithAllocatedStatus("10.0.0.1", "10.0.0.4"))
 	api := &statusOnlyAPI{}
-	a := New(Options{Client: api, Live: api, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
+	a := New(Options{Client: api, Live: api, ManagerID: "me", Clock: clocktesting.NewFakeClock(grantstest.Noon)})
 	if err := a.jobs.serveClaimant(t.Context(), grants.NewPool(p), *c); !apierrors.IsForbidden(err) {
 		t.Errorf("it fails with %v", err)
 	}

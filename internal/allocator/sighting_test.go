@@ -2,7 +2,6 @@ package allocator
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
@@ -20,9 +19,9 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/blocks"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/workers"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/grantstest"
 )
 
 var noCluster = apierrors.NewNotFound(schema.GroupResource{}, "tenant")
@@ -30,23 +29,7 @@ var noCluster = apierrors.NewNotFound(schema.GroupResource{}, "tenant")
 // newAllocatorWithCluster returns an allocator whose reads of a Cluster return the given error, if any.
 func newAllocatorWithCluster(cluster error) (*Allocator, *deleteCounter) {
 	api := &deleteCounter{read: cluster}
-	return New(Options{Client: api, Live: api, Recorder: events.NewFakeRecorder(9), Clock: clocktesting.NewFakeClock(noon)}), api
-}
-
-// withWrittenStatus sets the status that the allocator would write for an allocation.
-func withWrittenStatus(t *testing.T, seen grants.OwnerSeen) func(*v1alpha1.IPAllocation) {
-	t.Helper()
-	return func(o *v1alpha1.IPAllocation) {
-		o.Spec.TenantClusterRef = v1alpha1.ClusterReference{Namespace: "team", Name: "prod"}
-		c := blocks.NewClaimant(o)
-		text, err := json.Marshal(blocks.AllocatedStep(c, c.RecordedRange, "", seen, noon).StatusPatch)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := json.Unmarshal(text, &o.Status); err != nil {
-			t.Fatal(err)
-		}
-	}
+	return New(Options{Client: api, Live: api, Recorder: events.NewFakeRecorder(9), Clock: clocktesting.NewFakeClock(grantstest.Noon)}), api
 }
 
 // TestUnseenClusterIsNotGone checks that a Cluster that was never seen does not count as gone: a platform may
@@ -74,68 +57,18 @@ func TestUnseenClusterIsNotGone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, api := newAllocatorWithCluster(tt.cluster)
 			a.queue.workers = workers.New[pools.Key](0) // jobs are counted, not run
-			p := newTestPool(t, "10.0.0.1-10.0.0.9")
+			p := grantstest.NewPool(t, "10.0.0.1-10.0.0.9")
 			p.Term.Holder = true
-			c := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, tt.published))
-			a.owners.sweepOrphans(t.Context(), grants.NewPool(p), noon)
+			c := grantstest.ObserveAllocation(p, "x", 4, grantstest.WithBlock("10.0.0.4/30"), grantstest.WithWrittenStatus(t, tt.published))
+			a.owners.sweepOrphans(t.Context(), grants.NewPool(p), grantstest.Noon)
 			if p.Queues.ActiveJobs != tt.jobs || len(api.fences) > 0 {
 				t.Errorf("%s: %d jobs, %d deletes", tt.reason, p.Queues.ActiveJobs, len(api.fences))
 			}
 			if toWrite := p.Queues.ToWrite[c.Owner.UID] != nil; toWrite != tt.toWrite {
 				t.Errorf("%s: to be written: %v", tt.reason, toWrite)
 			}
-			if wait := a.owners.sweepOrphans(t.Context(), grants.NewPool(p), noon.Add(time.Hour)); tt.toWrite != (wait == time.Millisecond) {
+			if wait := a.owners.sweepOrphans(t.Context(), grants.NewPool(p), grantstest.Noon.Add(time.Hour)); tt.toWrite != (wait == time.Millisecond) {
 				t.Errorf("%s: it comes back after %v", tt.reason, wait)
-			}
-		})
-	}
-}
-
-func TestStatusShowsWhetherClusterWasSeen(t *testing.T) {
-	const block = "allocated 4 IPs: 10.0.0.4/30"
-	tests := map[string]struct {
-		published, found grants.OwnerSeen
-		next             grants.OwnerSeen
-		ready            string
-		seen             string // of the condition; empty: there is none
-		reason           string
-	}{
-		"not looked":              {next: grants.OwnerUnknown, ready: block},
-		"not there":               {found: grants.OwnerNeverSeen, next: grants.OwnerNeverSeen, ready: block + "; Cluster team/prod does not exist yet", seen: "False"},
-		"still not there":         {published: grants.OwnerNeverSeen, found: grants.OwnerNeverSeen, next: grants.OwnerNeverSeen, ready: block + "; Cluster team/prod does not exist yet", seen: "False"},
-		"not there, and not said": {published: grants.OwnerNeverSeen, next: grants.OwnerNeverSeen, ready: block + "; Cluster team/prod does not exist yet", seen: "False"},
-		"there":                   {found: grants.OwnerSeenAlive, next: grants.OwnerSeenAlive, ready: block, seen: "True"},
-		"there at last":           {published: grants.OwnerNeverSeen, found: grants.OwnerSeenAlive, next: grants.OwnerSeenAlive, ready: block, seen: "True"},
-		"gone":                    {published: grants.OwnerSeenAlive, found: grants.OwnerNeverSeen, next: grants.OwnerSeenAlive, ready: block, seen: "True", reason: "once seen is seen for good"},
-		"seen, and paused":        {published: grants.OwnerSeenAlive, found: grants.OwnerSeenPaused, next: grants.OwnerSeenPaused, ready: block, seen: "Unknown", reason: "clusterctl may be about to move it"},
-		"gone after a pause":      {published: grants.OwnerSeenPaused, found: grants.OwnerNeverSeen, next: grants.OwnerSeenPaused, ready: block, seen: "Unknown", reason: "clusterctl may have moved it"},
-		"resumed":                 {published: grants.OwnerSeenPaused, found: grants.OwnerSeenAlive, next: grants.OwnerSeenAlive, ready: block, seen: "True"},
-		"paused as it arrives":    {found: grants.OwnerSeenPaused, next: grants.OwnerUnknown, ready: block, reason: "what was not seen is not deleted anyway"},
-		"gone as it arrives":      {found: grants.OwnerLeftPaused, next: grants.OwnerNeverSeen, ready: block + "; Cluster team/prod does not exist yet", seen: "False"},
-		"gone once more":          {published: grants.OwnerSeenPaused, found: grants.OwnerLeftPaused, next: grants.OwnerSeenPaused, ready: block, seen: "Unknown"},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			p := newTestPool(t, "10.0.0.1-10.0.0.9")
-			c := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, tt.published))
-			if c.PublishedOwnerSeen != tt.published {
-				t.Fatalf("%v was published", c.PublishedOwnerSeen)
-			}
-			next := c.NextOwnerSeen(tt.found)
-			o := &v1alpha1.IPAllocation{}
-			o.Annotations, o.UID = map[string]string{}, "uid-x"
-			withBlock("10.0.0.4/30")(o)
-			withWrittenStatus(t, next)(o)
-			ready := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ReadyCondition)
-			if next != tt.next || ready.Message != tt.ready || ready.Status != "True" {
-				t.Errorf("%s: %v, %s", tt.reason, next, ready.Message)
-			}
-			got := ""
-			if s := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ClusterSeenCondition); s != nil {
-				got = string(s.Status)
-			}
-			if got != tt.seen {
-				t.Errorf("%s: seen: %q", tt.reason, got)
 			}
 		})
 	}
@@ -144,11 +77,11 @@ func TestStatusShowsWhetherClusterWasSeen(t *testing.T) {
 // TestAwaitedClusterIsLookedUpWhenItAppears checks that a Cluster is looked up at once when it appears at last.
 func TestAwaitedClusterIsLookedUpWhenItAppears(t *testing.T) {
 	a, api := newAllocatorWithCluster(noCluster)
-	p := stateOfPool(a.pools.getOrCreatePool(testKey))
-	was := newTestPool(t, "10.0.0.1-10.0.0.9")
+	p := stateOfPool(a.pools.getOrCreatePool(grantstest.PoolKey))
+	was := grantstest.NewPool(t, "10.0.0.1-10.0.0.9")
 	p.Base.Pool, p.Space.Layout, p.Space.Ledger, p.Term.Holder = was.Base.Pool, was.Space.Layout, was.Space.Ledger, true
-	c := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, grants.OwnerNeverSeen))
-	a.owners.sweepOrphans(t.Context(), grants.NewPool(p), noon)
+	c := grantstest.ObserveAllocation(p, "x", 4, grantstest.WithBlock("10.0.0.4/30"), grantstest.WithWrittenStatus(t, grants.OwnerNeverSeen))
+	a.owners.sweepOrphans(t.Context(), grants.NewPool(p), grantstest.Noon)
 	cluster := types.NamespacedName{Namespace: "team", Name: "prod"}
 	if keys := a.PoolsWaitingForCluster(types.NamespacedName{Namespace: "team", Name: "other"}); len(keys) > 0 {
 		t.Errorf("another Cluster wakes %v", keys)
@@ -157,7 +90,7 @@ func TestAwaitedClusterIsLookedUpWhenItAppears(t *testing.T) {
 	if keys := a.PoolsWaitingForCluster(cluster); len(keys) != 1 {
 		t.Fatalf("woken: %v", keys)
 	}
-	if a.owners.sweepOrphans(t.Context(), grants.NewPool(p), noon); p.Queues.ToWrite[c.Owner.UID] == nil {
+	if a.owners.sweepOrphans(t.Context(), grants.NewPool(p), grantstest.Noon); p.Queues.ToWrite[c.Owner.UID] == nil {
 		t.Error("nothing is written")
 	}
 }
@@ -175,15 +108,15 @@ func pausedCluster(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(true) }
 func markedCluster(c *clusterv1.Cluster) {
 	c.Annotations = map[string]string{v1alpha1.DeleteForMoveAnnotation: ""}
 }
-func deletedCluster(c *clusterv1.Cluster) { c.DeletionTimestamp = &metav1.Time{Time: noon} }
+func deletedCluster(c *clusterv1.Cluster) { c.DeletionTimestamp = &metav1.Time{Time: grantstest.Noon} }
 
 // newServingAllocator returns an allocator that holds a pool, and sweeps it in an hour.
 func newServingAllocator(t *testing.T, cluster error) (*Allocator, *grants.PoolState) {
 	t.Helper()
 	a, _ := newAllocatorWithCluster(cluster)
-	p := stateOfPool(a.pools.getOrCreatePool(testKey))
-	was := newTestPool(t, "10.0.0.1-10.0.255.254")
-	p.Base.Pool, p.Space.Layout, p.Space.Ledger, p.Term.Holder, p.Owners.NextSweep = was.Base.Pool, was.Space.Layout, was.Space.Ledger, true, noon.Add(time.Hour)
+	p := stateOfPool(a.pools.getOrCreatePool(grantstest.PoolKey))
+	was := grantstest.NewPool(t, "10.0.0.1-10.0.255.254")
+	p.Base.Pool, p.Space.Layout, p.Space.Ledger, p.Term.Holder, p.Owners.NextSweep = was.Base.Pool, was.Space.Layout, was.Space.Ledger, true, grantstest.Noon.Add(time.Hour)
 	return a, p
 }
 
@@ -191,7 +124,7 @@ func newServingAllocator(t *testing.T, cluster error) (*Allocator, *grants.PoolS
 // Cluster, and is written at once; an event of another Cluster has no effect.
 func TestPausedClusterIsNotGone(t *testing.T) {
 	a, p := newServingAllocator(t, noCluster)
-	c := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, grants.OwnerSeenAlive))
+	c := grantstest.ObserveAllocation(p, "x", 4, grantstest.WithBlock("10.0.0.4/30"), grantstest.WithWrittenStatus(t, grants.OwnerSeenAlive))
 	if keys := a.ObserveCluster(prod(pausedCluster, func(o *clusterv1.Cluster) { o.Name = "other" }), false); len(keys) > 0 || c.ObservedOwnerSeen != grants.OwnerUnknown {
 		t.Errorf("another Cluster wakes %v, and is taken for this one: %v", keys, c.ObservedOwnerSeen)
 	}
@@ -240,14 +173,14 @@ func TestPauseEnqueuesPoolUntilRecorded(t *testing.T) {
 		"served":                   {wakes: true},
 		"paused itself":            {block: func(o *v1alpha1.IPAllocation) { o.Annotations[clusterv1.PausedAnnotation] = "" }},
 		"without a record":         {block: func(o *v1alpha1.IPAllocation) { delete(o.Annotations, v1alpha1.AddressAnnotation) }},
-		"being deleted":            {block: func(o *v1alpha1.IPAllocation) { o.DeletionTimestamp = &metav1.Time{Time: noon} }},
+		"being deleted":            {block: func(o *v1alpha1.IPAllocation) { o.DeletionTimestamp = &metav1.Time{Time: grantstest.Noon} }},
 		"of another pool's holder": {pool: func(m *grants.PoolState) { m.Term.Holder = false }},
 		"on record":                {block: func(o *v1alpha1.IPAllocation) { setSeen(o, metav1.ConditionUnknown) }},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			a, p := newServingAllocator(t, nil)
-			observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, grants.OwnerSeenAlive), func(o *v1alpha1.IPAllocation) {
+			grantstest.ObserveAllocation(p, "x", 4, grantstest.WithBlock("10.0.0.4/30"), grantstest.WithWrittenStatus(t, grants.OwnerSeenAlive), func(o *v1alpha1.IPAllocation) {
 				if tt.block != nil {
 					tt.block(o)
 				}
@@ -280,7 +213,7 @@ func TestResumedClusterIsReadAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, p := newServingAllocator(t, nil)
-			c := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, tt.published))
+			c := grantstest.ObserveAllocation(p, "x", 4, grantstest.WithBlock("10.0.0.4/30"), grantstest.WithWrittenStatus(t, tt.published))
 			if keys := a.ObserveCluster(prod(), false); (len(keys) > 0) != tt.wakes || c.ObservedOwnerSeen != tt.found {
 				t.Errorf("woken: %v, found %v", keys, c.ObservedOwnerSeen)
 			}
@@ -293,12 +226,12 @@ func TestResumedClusterIsReadAgain(t *testing.T) {
 func TestPauseIsRememberedBeforeStatusWrite(t *testing.T) {
 	a, p := newServingAllocator(t, noCluster)
 	a.queue.workers = workers.New[pools.Key](0)
-	c := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, grants.OwnerUnknown))
+	c := grantstest.ObserveAllocation(p, "x", 4, grantstest.WithBlock("10.0.0.4/30"), grantstest.WithWrittenStatus(t, grants.OwnerUnknown))
 	a.ObserveCluster(prod(pausedCluster), false)
-	if a.owners.sweepOrphans(t.Context(), grants.NewPool(p), noon.Add(2*time.Hour)); p.Queues.ToWrite[c.Owner.UID] == nil || c.NextOwnerSeen(c.ObservedOwnerSeen) != grants.OwnerNeverSeen {
+	if a.owners.sweepOrphans(t.Context(), grants.NewPool(p), grantstest.Noon.Add(2*time.Hour)); p.Queues.ToWrite[c.Owner.UID] == nil || c.NextOwnerSeen(c.ObservedOwnerSeen) != grants.OwnerNeverSeen {
 		t.Errorf("it is to say %v", c.NextOwnerSeen(c.ObservedOwnerSeen))
 	}
-	c = observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, grants.OwnerSeenAlive), func(o *v1alpha1.IPAllocation) { o.ResourceVersion = "2" })
+	c = grantstest.ObserveAllocation(p, "x", 4, grantstest.WithBlock("10.0.0.4/30"), grantstest.WithWrittenStatus(t, grants.OwnerSeenAlive), func(o *v1alpha1.IPAllocation) { o.ResourceVersion = "2" })
 	if c.PublishedOwnerSeen != grants.OwnerSeenAlive || c.NextOwnerSeen(c.ObservedOwnerSeen) != grants.OwnerSeenPaused {
 		t.Errorf("%v was published, and %v is to be published", c.PublishedOwnerSeen, c.NextOwnerSeen(c.ObservedOwnerSeen))
 	}
@@ -310,13 +243,13 @@ func TestOlderObservationDoesNotOverwritePause(t *testing.T) {
 	for name, before := range map[string]grants.OwnerSeen{"it was published meanwhile": grants.OwnerSeenAlive, "it was published before": grants.OwnerSeenPaused} {
 		t.Run(name, func(t *testing.T) {
 			a, p := newServingAllocator(t, noCluster)
-			a.queue.workers, p.Owners.NextSweep = workers.New[pools.Key](0), noon
-			observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, before)).ObservedOwnerSeen = grants.OwnerSeenAlive
-			c := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, grants.OwnerSeenPaused), func(o *v1alpha1.IPAllocation) { o.ResourceVersion = "2" })
+			a.queue.workers, p.Owners.NextSweep = workers.New[pools.Key](0), grantstest.Noon
+			grantstest.ObserveAllocation(p, "x", 4, grantstest.WithBlock("10.0.0.4/30"), grantstest.WithWrittenStatus(t, before)).ObservedOwnerSeen = grants.OwnerSeenAlive
+			c := grantstest.ObserveAllocation(p, "x", 4, grantstest.WithBlock("10.0.0.4/30"), grantstest.WithWrittenStatus(t, grants.OwnerSeenPaused), func(o *v1alpha1.IPAllocation) { o.ResourceVersion = "2" })
 			if before == grants.OwnerSeenAlive && p.Queues.ToWrite[c.Owner.UID] != nil {
 				t.Error("it is to be written before it was looked for")
 			}
-			if a.owners.sweepOrphans(t.Context(), grants.NewPool(p), noon); p.Queues.ToWrite[c.Owner.UID] != nil || p.Queues.ActiveJobs > 0 {
+			if a.owners.sweepOrphans(t.Context(), grants.NewPool(p), grantstest.Noon); p.Queues.ToWrite[c.Owner.UID] != nil || p.Queues.ActiveJobs > 0 {
 				t.Errorf("it is to say %v, with %d jobs", c.NextOwnerSeen(c.ObservedOwnerSeen), p.Queues.ActiveJobs)
 			}
 		})
@@ -331,11 +264,11 @@ func TestPausesAreWrittenInTurn(t *testing.T) {
 	const n = 2 * grants.MaxJobs
 	for i := range n {
 		block := fmt.Sprintf("10.0.%d.%d/30", i*4/256, i*4%256)
-		observeAllocation(p, fmt.Sprint("x", i), 4, withBlock(block), withWrittenStatus(t, grants.OwnerSeenAlive))
+		grantstest.ObserveAllocation(p, fmt.Sprint("x", i), 4, grantstest.WithBlock(block), grantstest.WithWrittenStatus(t, grants.OwnerSeenAlive))
 	}
 	a.ObserveCluster(prod(pausedCluster), false)
 	a.Client = pausedReader{a.Client}
-	if a.owners.sweepOrphans(t.Context(), grants.NewPool(p), noon); p.Queues.ActiveJobs != grants.MaxJobs || !p.Owners.NextSweep.IsZero() {
+	if a.owners.sweepOrphans(t.Context(), grants.NewPool(p), grantstest.Noon); p.Queues.ActiveJobs != grants.MaxJobs || !p.Owners.NextSweep.IsZero() {
 		t.Errorf("%d jobs, and the next sweep is at %v", p.Queues.ActiveJobs, p.Owners.NextSweep)
 	}
 }
@@ -355,8 +288,8 @@ func (pausedReader) Get(_ context.Context, _ client.ObjectKey, o client.Object, 
 func TestUnwatchedClustersAreNotReported(t *testing.T) {
 	a, _ := newAllocatorWithCluster(noCluster)
 	a.Namespace = "ns"
-	p := newTestPool(t, "10.0.0.1-10.0.0.9")
-	c := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, grants.OwnerUnknown))
+	p := grantstest.NewPool(t, "10.0.0.1-10.0.0.9")
+	c := grantstest.ObserveAllocation(p, "x", 4, grantstest.WithBlock("10.0.0.4/30"), grantstest.WithWrittenStatus(t, grants.OwnerUnknown))
 	if found := a.lookups.newOwnerLookup(t.Context())(p.Base.Key, c); found != grants.OwnerUnknown {
 		t.Errorf("found: %v", found)
 	}

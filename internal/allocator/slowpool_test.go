@@ -17,6 +17,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/grantstest"
 )
 
 // partlyHangingAPI is an API server that answers at once, except the calls that hangs selects.
@@ -130,7 +131,7 @@ func heldPool(a *Allocator, ns string) *v1alpha1.NetworkPool {
 // waitingClaim returns a claim of the pool of a namespace, that the API server has.
 func waitingClaim(api *partlyHangingAPI, ns string, i int) *ipamv1.IPAddressClaim {
 	c := &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{
-		Namespace: ns, Name: fmt.Sprint("claim-", i), UID: types.UID(fmt.Sprint(ns, "/", i)), ResourceVersion: api.next(), CreationTimestamp: metav1.NewTime(noon),
+		Namespace: ns, Name: fmt.Sprint("claim-", i), UID: types.UID(fmt.Sprint(ns, "/", i)), ResourceVersion: api.next(), CreationTimestamp: metav1.NewTime(grantstest.Noon),
 	}}
 	c.Spec.PoolRef = pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: ns, Name: "pool"}.PoolReference()
 	api.claims.Store(client.ObjectKeyFromObject(c), c)

@@ -17,6 +17,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/grantstest"
 )
 
 // listOrderRecorder records whether claims were listed before anything was written.
@@ -37,7 +38,7 @@ func (l *listOrderRecorder) List(ctx context.Context, of client.Object, namespac
 // TestTakeOver checks that the list comes after the write: grants of the old holder after the list must fail, and its
 // earlier grants are in the list or in flight. Here the watches have shown none of them.
 func TestTakeOver(t *testing.T) {
-	p := newTestPool(t, "10.0.0.1-10.0.0.4", func(o *v1alpha1.NetworkPool) {
+	p := grantstest.NewPool(t, "10.0.0.1-10.0.0.4", func(o *v1alpha1.NetworkPool) {
 		o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "you", Term: 7, InFlight: []v1alpha1.Grant{
 			{Kind: claims.IPAddressClaimKind, Namespace: "ns", Name: "b", UID: "uid-b", First: "10.0.0.3", Last: "10.0.0.3"},
 		}}
@@ -46,7 +47,7 @@ func TestTakeOver(t *testing.T) {
 	was := p.Base.Pool.DeepCopyObject()
 	api := &singleWriteAPI{live: func(*v1alpha1.NetworkPool) *v1alpha1.NetworkPool { return was.(*v1alpha1.NetworkPool) }}
 	lists := &listOrderRecorder{write: api}
-	lists.addServedClaim(testKey, "a", "10.0.0.1")
+	lists.addServedClaim(grantstest.PoolKey, "a", "10.0.0.1")
 	a := New(Options{Client: api, Live: api, Lister: lists, ManagerID: "me"})
 	if err := a.status.takeOverPool(t.Context(), grants.NewPool(p)); err != nil {
 		t.Fatal(err)
@@ -67,19 +68,19 @@ func TestTakeOver(t *testing.T) {
 // TestStandbyForgetsEndedObjects checks that a manager that only watches what another manager serves does not remember
 // ended objects for ever.
 func TestStandbyForgetsEndedObjects(t *testing.T) {
-	p := newTestPool(t, "10.0.0.1-10.0.0.4", func(o *v1alpha1.NetworkPool) {
+	p := grantstest.NewPool(t, "10.0.0.1-10.0.0.4", func(o *v1alpha1.NetworkPool) {
 		o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "you", Term: 7}
 	})
 	p.Term.Holder = false
-	clock := clocktesting.NewFakeClock(noon)
+	clock := clocktesting.NewFakeClock(grantstest.Noon)
 	a := New(Options{ManagerID: "me", Clock: clock})
-	a.pools.byKey[testKey] = grants.NewPool(p)
+	a.pools.byKey[grantstest.PoolKey] = grants.NewPool(p)
 	p.ForgetClaimant("gone")
 	for range 2 {
 		if !p.Claimants.Gone.Has("gone") {
 			t.Fatal("an answer that is under way could revive it")
 		}
-		if _, err := a.Reconcile(t.Context(), testKey, p.Base.Pool); err != nil || p.Term.Holder {
+		if _, err := a.Reconcile(t.Context(), grantstest.PoolKey, p.Base.Pool); err != nil || p.Term.Holder {
 			t.Fatalf("holder %v, %v", p.Term.Holder, err)
 		}
 		clock.Step(3 * term.RequestTimeout)
@@ -109,7 +110,7 @@ func TestAdoptionRecordsEvent(t *testing.T) {
 		"a move brought it before the rest": {pool: []func(*v1alpha1.NetworkPool){ours, lost}, want: []string{"PoolAdopting"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newTestPool(t, "10.0.0.1-10.0.0.9", append(tc.pool, func(o *v1alpha1.NetworkPool) {
+			p := grantstest.NewPool(t, "10.0.0.1-10.0.0.9", append(tc.pool, func(o *v1alpha1.NetworkPool) {
 				if o.Status.Allocator != nil {
 					o.Status.Allocator.Holder = "you"
 				}
@@ -117,15 +118,15 @@ func TestAdoptionRecordsEvent(t *testing.T) {
 			p.Term.Holder = false
 			api, lists, recorder := &singleWriteAPI{}, &listedObjects{}, events.NewFakeRecorder(9)
 			if tc.used {
-				lists.addServedClaim(testKey, "a", "10.0.0.1")
+				lists.addServedClaim(grantstest.PoolKey, "a", "10.0.0.1")
 			}
-			a := New(Options{Client: api, Live: api, Lister: lists, ManagerID: "me", Recorder: recorder, Clock: clocktesting.NewFakeClock(noon)})
+			a := New(Options{Client: api, Live: api, Lister: lists, ManagerID: "me", Recorder: recorder, Clock: clocktesting.NewFakeClock(grantstest.Noon)})
 			if err := a.status.takeOverPool(t.Context(), grants.NewPool(p)); err != nil {
 				t.Fatal(err)
 			}
 			for range 2 {
 				before := p.Base.Pool
-				p.SetBasePool(p.PrepareCommit(noon).Pool)
+				p.SetBasePool(p.PrepareCommit(grantstest.Noon).Pool)
 				a.reports.reportPoolStatus(grants.NewPool(p), before)
 			}
 			var got []string
@@ -145,12 +146,12 @@ func TestAdoptionRecordsEvent(t *testing.T) {
 func TestTakeoverNeedsToKnowTheGrants(t *testing.T) {
 	for kind, takes := range map[string]bool{"": true, claims.IPAddressClaimKind: true, v1alpha1.IPAllocationKind: true, v1alpha1.IPLeaseKind: true, "IPSomething": false} {
 		t.Run(kind, func(t *testing.T) {
-			p := newTestPool(t, "10.0.0.1-10.0.0.4", func(o *v1alpha1.NetworkPool) {
+			p := grantstest.NewPool(t, "10.0.0.1-10.0.0.4", func(o *v1alpha1.NetworkPool) {
 				o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "you", Term: 7, InFlight: []v1alpha1.Grant{{Kind: kind, Namespace: "ns", Name: "b", UID: "uid-b", First: "10.0.0.3", Last: "10.0.0.3"}}}
 			})
 			p.Term.Holder = false
 			api := &singleWriteAPI{}
-			a := New(Options{Client: api, Live: api, Lister: &listedObjects{}, ManagerID: "me", Recorder: events.NewFakeRecorder(9), Clock: clocktesting.NewFakeClock(noon)})
+			a := New(Options{Client: api, Live: api, Lister: &listedObjects{}, ManagerID: "me", Recorder: events.NewFakeRecorder(9), Clock: clocktesting.NewFakeClock(grantstest.Noon)})
 			err := a.status.takeOverPool(t.Context(), grants.NewPool(p))
 			if takes != (err == nil) || takes != p.Term.Holder || takes != (api.writes == 1) {
 				t.Errorf("it is the holder: %v, after %d writes: %v", p.Term.Holder, api.writes, err)

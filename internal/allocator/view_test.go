@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -12,14 +11,13 @@ import (
 	"go4.org/netipx"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/grantstest"
 )
 
 // stateOfPool returns the state of a pool that no other goroutine uses.
@@ -38,7 +36,7 @@ func newAllocatorWith(p *grants.PoolState) *Allocator {
 
 func walkedEntries(a *Allocator, from string) []string {
 	var out []string
-	a.WalkEntries(testKey, netip.MustParseAddr(from), func(h grants.TakenRange) bool {
+	a.WalkEntries(grantstest.PoolKey, netip.MustParseAddr(from), func(h grants.TakenRange) bool {
 		text := fmt.Sprintf("%s use=%d %s %s", h.Range, h.Use, h.Kind, h.Name)
 		if h.Cluster != "" {
 			text += " of " + h.Cluster
@@ -56,18 +54,18 @@ func walkedEntries(a *Allocator, from string) []string {
 }
 
 func TestWalkEntries(t *testing.T) {
-	p := newTestPool(t, "10.0.0.0/24", withPreAllocation("boss", "10.0.0.5"), withCooling("10.0.0.9", "gone"), func(o *v1alpha1.NetworkPool) {
+	p := grantstest.NewPool(t, "10.0.0.0/24", grantstest.WithPreAllocation("boss", "10.0.0.5"), grantstest.WithCooling("10.0.0.9", "gone"), func(o *v1alpha1.NetworkPool) {
 		o.Status.Held = []v1alpha1.HeldRange{{First: "10.0.0.30", Last: "10.0.0.31", Reason: v1alpha1.MovedReason, Namespace: "ns", Name: "moved"}}
 	})
-	observeClaim(p, "a", 0, withRecordedAddress("10.0.0.1"), func(c *ipamv1.IPAddressClaim) { c.Spec.ClusterName = "prod" })
-	observeAddress(p, "a", "10.0.0.1", "uid-a") // the same owner, twice on record
-	observeClaim(p, "b", 0, withRecordedAddress("10.0.0.2"))
-	observeClaim(p, "twin", 0, withRecordedAddress("10.0.0.2"))
-	observeAddress(p, "lost", "10.0.0.3", "uid-of-none")
-	observeAllocation(p, "lb", 4, withBlock("10.0.0.16/30"), func(o *v1alpha1.IPAllocation) { o.Spec.TenantClusterRef.Name = "edge" })
-	observeAllocation(p, "vms", 4, withBlock("10.0.0.20/30"), nodes)
-	observeAddress(p, "far", "10.9.9.9", "uid-far")
-	observeClaim(p, "far", 0)
+	grantstest.ObserveClaim(p, "a", 0, grantstest.WithRecordedAddress("10.0.0.1"), func(c *ipamv1.IPAddressClaim) { c.Spec.ClusterName = "prod" })
+	grantstest.ObserveAddress(p, "a", "10.0.0.1", "uid-a") // the same owner, twice on record
+	grantstest.ObserveClaim(p, "b", 0, grantstest.WithRecordedAddress("10.0.0.2"))
+	grantstest.ObserveClaim(p, "twin", 0, grantstest.WithRecordedAddress("10.0.0.2"))
+	grantstest.ObserveAddress(p, "lost", "10.0.0.3", "uid-of-none")
+	grantstest.ObserveAllocation(p, "lb", 4, grantstest.WithBlock("10.0.0.16/30"), func(o *v1alpha1.IPAllocation) { o.Spec.TenantClusterRef.Name = "edge" })
+	grantstest.ObserveAllocation(p, "vms", 4, grantstest.WithBlock("10.0.0.20/30"), grantstest.ForNodes)
+	grantstest.ObserveAddress(p, "far", "10.9.9.9", "uid-far")
+	grantstest.ObserveClaim(p, "far", 0)
 	p.Excluded.ExcludeRange(netipx.MustParseIPRange("10.0.0.40-10.0.0.40"), pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: "ns", Name: "beside"})
 	want := []string{
 		"10.0.0.1-10.0.0.1 use=0 IPAddressClaim a of prod",
@@ -100,19 +98,19 @@ func TestWalkEntries(t *testing.T) {
 // TestWalkLeases checks that the view of a lease shows which Services have its ports, which host announces its address,
 // and that it is being deleted, and that the view of the pool shows how many leases name it and what it gives.
 func TestWalkLeases(t *testing.T) {
-	p := newTestPool(t, "10.0.0.0/24", func(o *v1alpha1.NetworkPool) { o.Spec.Leases = &v1alpha1.Leases{QuotaPerNamespace: ptr.To(int32(2))} })
+	p := grantstest.NewPool(t, "10.0.0.0/24", func(o *v1alpha1.NetworkPool) { o.Spec.Leases = &v1alpha1.Leases{QuotaPerNamespace: ptr.To(int32(2))} })
 	web := func(o *v1alpha1.IPLease) {
 		o.Status.Ports = []v1alpha1.LeasedPort{{Protocol: "TCP", Port: 80, Service: "web"}}
 		meta.SetStatusCondition(&o.Status.Conditions, metav1.Condition{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.AllocatedReason})
 	}
-	observeLease(p, "shown", withLeasedAddress("10.0.0.1"), web, announced(metav1.ConditionTrue, v1alpha1.AnnouncedReason))
-	observeLease(p, "down", withLeasedAddress("10.0.0.2"), web, announced(metav1.ConditionFalse, v1alpha1.NoHostReason), withDeletionTime)
-	observeLease(p, "idle", withLeasedAddress("10.0.0.3"))
-	observeLease(p, "waits")
-	observeClaim(p, "machine", 0, withRecordedAddress("10.0.0.4"))
+	grantstest.ObserveLease(p, "shown", grantstest.WithLeasedAddress("10.0.0.1"), web, grantstest.WithAnnounced(metav1.ConditionTrue, v1alpha1.AnnouncedReason))
+	grantstest.ObserveLease(p, "down", grantstest.WithLeasedAddress("10.0.0.2"), web, grantstest.WithAnnounced(metav1.ConditionFalse, v1alpha1.NoHostReason), grantstest.WithLeaseDeletion)
+	grantstest.ObserveLease(p, "idle", grantstest.WithLeasedAddress("10.0.0.3"))
+	grantstest.ObserveLease(p, "waits")
+	grantstest.ObserveClaim(p, "machine", 0, grantstest.WithRecordedAddress("10.0.0.4"))
 	var got []string
 	a := newAllocatorWith(p)
-	a.WalkEntries(testKey, netip.IPv4Unspecified(), func(h grants.TakenRange) bool {
+	a.WalkEntries(grantstest.PoolKey, netip.IPv4Unspecified(), func(h grants.TakenRange) bool {
 		c := metav1.Condition{}
 		if h.AnnouncedCondition != nil {
 			c = *h.AnnouncedCondition
@@ -132,9 +130,9 @@ func TestWalkLeases(t *testing.T) {
 // TestWalkInChunks checks that ranges that do not fit into one period under the lock are all seen, once and in order.
 func TestWalkInChunks(t *testing.T) {
 	const n = 3*grants.ViewChunkSize + 1
-	a := newAllocatorWith(newPoolWithClaims(t, n))
+	a := newAllocatorWith(grantstest.NewPoolWithClaims(t, n))
 	next := netip.MustParseAddr("10.0.0.1")
-	a.WalkEntries(testKey, netip.IPv4Unspecified(), func(h grants.TakenRange) bool {
+	a.WalkEntries(grantstest.PoolKey, netip.IPv4Unspecified(), func(h grants.TakenRange) bool {
 		if h.Range.From() != next {
 			t.Fatalf("%s comes where %s is due", h.Range, next)
 		}
@@ -145,25 +143,25 @@ func TestWalkInChunks(t *testing.T) {
 		t.Errorf("it ended before %s instead of %s", next, want)
 	}
 	seen := 0
-	a.WalkEntries(testKey, netip.IPv4Unspecified(), func(grants.TakenRange) bool { seen++; return seen < 200 })
+	a.WalkEntries(grantstest.PoolKey, netip.IPv4Unspecified(), func(grants.TakenRange) bool { seen++; return seen < 200 })
 	if seen != 200 {
 		t.Errorf("%d were visited after it was stopped at 200", seen)
 	}
 }
 
 func TestWalkWaiters(t *testing.T) {
-	p := newTestPool(t, "10.0.0.0/30")
+	p := grantstest.NewPool(t, "10.0.0.0/30")
 	const n = 2*grants.ViewChunkSize + 3
 	for i := range n {
-		observeClaim(p, fmt.Sprintf("w%04d", i), 0, func(c *ipamv1.IPAddressClaim) {
+		grantstest.ObserveClaim(p, fmt.Sprintf("w%04d", i), 0, func(c *ipamv1.IPAddressClaim) {
 			if i == 1 {
 				c.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionFalse, Reason: "PoolExhausted", Message: "full"}}
 			}
 		})
 	}
 	i := 0
-	newAllocatorWith(p).WalkWaiters(testKey, func(w grants.WaitingClaimant) bool {
-		want := grants.WaitingClaimant{Kind: "IPAddressClaim", Namespace: "ns", Name: fmt.Sprintf("w%04d", i), Since: noon}
+	newAllocatorWith(p).WalkWaiters(grantstest.PoolKey, func(w grants.WaitingClaimant) bool {
+		want := grants.WaitingClaimant{Kind: "IPAddressClaim", Namespace: "ns", Name: fmt.Sprintf("w%04d", i), Since: grantstest.Noon}
 		if i == 1 {
 			want.Reason, want.Message = "PoolExhausted", "full"
 		}
@@ -178,38 +176,15 @@ func TestWalkWaiters(t *testing.T) {
 	}
 }
 
-// newPoolWithClaims returns a pool with n claims that have an address.
-func newPoolWithClaims(tb testing.TB, n int) *grants.PoolState {
-	tb.Helper()
-	obj := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pool", UID: "pool-uid", ResourceVersion: "10", Generation: 1}}
-	obj.Spec = v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/15"}
-	p := grants.NewPoolState(testKey, claimantKinds, grants.NewQuota(func(pools.Key) {}))
-	p.Term.Holder = true
-	p.SetBasePool(obj)
-	ip := netip.MustParseAddr("10.0.0.1")
-	for i := range n {
-		name := fmt.Sprintf("claim-%d", i)
-		p.ObserveClaimant(claims.NewClaimant(&ipamv1.IPAddressClaim{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace: "ns", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1", CreationTimestamp: metav1.NewTime(noon),
-				Annotations: map[string]string{v1alpha1.AddressAnnotation: ip.String()}, Finalizers: []string{v1alpha1.ClaimFinalizer},
-			},
-			Spec: ipamv1.IPAddressClaimSpec{PoolRef: testKey.PoolReference(), ClusterName: "cluster"},
-		}))
-		ip = ip.Next()
-	}
-	return p
-}
-
 // BenchmarkWalk measures the walk of a pool with 100,000 claims that have an address, and how long at most a grant
 // waits for it: locked is how long the pool is locked at once, the median, since other work runs on this machine too.
 func BenchmarkWalk(b *testing.B) {
 	const n = 100_000
-	p := newPoolWithClaims(b, n)
+	p := grantstest.NewPoolWithClaims(b, n)
 	a := newAllocatorWith(p)
 	for b.Loop() {
 		seen := 0
-		a.WalkEntries(testKey, netip.IPv4Unspecified(), func(grants.TakenRange) bool { seen++; return true })
+		a.WalkEntries(grantstest.PoolKey, netip.IPv4Unspecified(), func(grants.TakenRange) bool { seen++; return true })
 		if seen != n {
 			b.Fatalf("%d ranges", seen)
 		}
@@ -231,21 +206,10 @@ func BenchmarkWalk(b *testing.B) {
 }
 
 func BenchmarkViews(b *testing.B) {
-	a := newAllocatorWith(newPoolWithClaims(b, 100_000))
+	a := newAllocatorWith(grantstest.NewPoolWithClaims(b, 100_000))
 	for b.Loop() {
 		if a.PoolViews()[0].Counts.Allocated != 100_000 {
 			b.Fatal("miscounted")
-		}
-	}
-}
-
-// BenchmarkUsersMessage measures the message that names the claims that keep a deleted pool, at each reconcile of a
-// pool that 100,000 claims keep.
-func BenchmarkUsersMessage(b *testing.B) {
-	p := newPoolWithClaims(b, 100_000)
-	for b.Loop() {
-		if !strings.HasSuffix(p.Status.DeletionMessage(), "[ns/claim-0 ns/claim-1 ns/claim-2] and 99997 more") {
-			b.Fatal(p.Status.DeletionMessage())
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package allocator
+package grants_test
 
 import (
 	"slices"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/grantstest"
 )
 
 // TestReleaseHeld checks that the annotation of a pool releases exactly the entries that it names: neither others, nor
@@ -42,7 +43,7 @@ func TestReleaseHeld(t *testing.T) { // R9
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newTestPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) {
+			p := grantstest.NewPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) {
 				o.Annotations = map[string]string{v1alpha1.ReleaseHeldAnnotation: tc.annotation}
 				for k, v := range tc.with {
 					o.Annotations[k] = v
@@ -60,7 +61,7 @@ func TestReleaseHeld(t *testing.T) { // R9
 			if got := p.Space.Ledger.Counts().Available; got != free {
 				t.Errorf("%d are free, want %d", got, free)
 			}
-			reason, message := p.Status.ClosedReason(noon)
+			reason, message := p.Status.ClosedReason(grantstest.Noon)
 			if (reason == v1alpha1.MovedReason) != (len(tc.stays) > 0) || !strings.Contains(message, tc.message) {
 				t.Errorf("the pool is closed by %q: %s", reason, message)
 			}
@@ -71,8 +72,8 @@ func TestReleaseHeld(t *testing.T) { // R9
 // TestMovingAddressIsHeldAgain checks that an address that is still being moved is held again, and needs another
 // release.
 func TestMovingAddressIsHeldAgain(t *testing.T) { // R9
-	p := newTestPool(t, "10.0.0.1-10.0.0.9")
-	observeClaim(p, "a", 0, withRecordedAddress("10.0.0.1"), isMoved, withDeletionTimestamp)
+	p := grantstest.NewPool(t, "10.0.0.1-10.0.0.9")
+	grantstest.ObserveClaim(p, "a", 0, grantstest.WithRecordedAddress("10.0.0.1"), grantstest.MarkedAsMoved, grantstest.WithDeletionTimestamp)
 	first := heldBy(p)
 	if len(first) != 1 {
 		t.Fatalf("held are %v", first)
@@ -92,18 +93,18 @@ func TestMovingAddressIsHeldAgain(t *testing.T) { // R9
 // TestIDsOfHeldRanges checks that an entry of an earlier version gets an id, and that entries that are joined get a new
 // one: no user has agreed to release what is between them.
 func TestIDsOfHeldRanges(t *testing.T) {
-	p := newTestPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) {
+	p := grantstest.NewPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) {
 		o.Status.Held = []v1alpha1.HeldRange{{First: "10.0.0.1", Last: "10.0.0.1", Reason: v1alpha1.MovedReason}}
 	})
 	had := heldBy(p)
 	if len(had) != 1 || strings.HasSuffix(had[0], "@") {
 		t.Fatalf("held are %v", had)
 	}
-	next := p.PrepareCommit(noon)
+	next := p.PrepareCommit(grantstest.Noon)
 	if differs, urgent := next.HasChanges(p.Base.Pool); !differs || !urgent {
 		t.Error("the id is not put on record")
 	}
-	wide := newTestPool(t, "10.0.0.0/16")
+	wide := grantstest.NewPool(t, "10.0.0.0/16")
 	seen := map[string]bool{}
 	ip := netipx.MustParseIPRange("10.0.0.1-10.0.0.1").From()
 	for range grants.MaxHeldRanges + 1 {
@@ -121,7 +122,7 @@ func TestIDsOfHeldRanges(t *testing.T) {
 
 func heldBy(p *grants.PoolState) (out []string) {
 	obj := p.Base.Pool.DeepCopyObject().(*v1alpha1.NetworkPool)
-	p.Status.FillStatus(obj, noon)
+	p.Status.FillStatus(obj, grantstest.Noon)
 	for _, h := range obj.Status.Held {
 		out = append(out, grants.FormatHeldRelease(h))
 	}

@@ -1,4 +1,4 @@
-package allocator
+package grants_test
 
 import (
 	"testing"
@@ -10,6 +10,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/blocks"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/grantstest"
 )
 
 // FuzzAnnotations checks that, whatever its author writes on a claim, an IPAllocation or an IPLease, it gets a refusal
@@ -21,12 +22,12 @@ func FuzzAnnotations(f *testing.F) {
 		f.Add(text, "", text, "10.0.0.9", uint8(32))
 	}
 	f.Fuzz(func(t *testing.T, record, requested, first, last string, bits uint8) {
-		p := newTestPool(t, "10.0.0.1-10.0.0.9", withPreAllocation("vip", "10.0.0.4"), withCooling("10.0.0.3", "gone"))
-		observeClaim(p, "owner", 0, withRecordedAddress("10.0.0.5"))
-		observeAddress(p, "owner", "10.0.0.5", "uid-owner")
+		p := grantstest.NewPool(t, "10.0.0.1-10.0.0.9", grantstest.WithPreAllocation("vip", "10.0.0.4"), grantstest.WithCooling("10.0.0.3", "gone"))
+		grantstest.ObserveClaim(p, "owner", 0, grantstest.WithRecordedAddress("10.0.0.5"))
+		grantstest.ObserveAddress(p, "owner", "10.0.0.5", "uid-owner")
 		// Between two others, as the order matters too.
-		observeClaim(p, "before", 1)
-		observeClaim(p, "author", 2, func(c *ipamv1.IPAddressClaim) {
+		grantstest.ObserveClaim(p, "before", 1)
+		grantstest.ObserveClaim(p, "author", 2, func(c *ipamv1.IPAddressClaim) {
 			c.Annotations[v1alpha1.AddressAnnotation], c.Annotations[v1alpha1.RequestedAddressAnnotation] = record, requested
 			if bits&1 != 0 {
 				c.Finalizers = []string{v1alpha1.ClaimFinalizer}
@@ -47,15 +48,15 @@ func FuzzAnnotations(f *testing.F) {
 		}
 		if bits&32 != 0 {
 			p.Base.Pool.PoolSpec().Leases = &v1alpha1.Leases{}
-			observeLease(p, "lease", leaseFor(first), func(l *v1alpha1.IPLease) {
+			grantstest.ObserveLease(p, "lease", grantstest.WithLeaseAddress(first), func(l *v1alpha1.IPLease) {
 				l.Annotations = map[string]string{v1alpha1.AddressAnnotation: record}
 				if bits&4 != 0 {
 					l.Finalizers = []string{v1alpha1.IPLeaseFinalizer}
 				}
 			})
 		}
-		observeClaim(p, "after", 3)
-		_, refused := p.Planner.PlanGrants(noon, 10, admitAll)
+		grantstest.ObserveClaim(p, "after", 3)
+		_, refused := p.Planner.PlanGrants(grantstest.Noon, 10, grantstest.AdmitAll)
 		for c, refusal := range refused {
 			if refusal.Message == "" || text.SanitizeMessage(refusal.Message) != refusal.Message {
 				t.Errorf("the refusal of %s is %q", c.Owner.Name, refusal.Message)

@@ -1,4 +1,4 @@
-package allocator
+package grants_test
 
 import (
 	"net/netip"
@@ -9,6 +9,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/grantstest"
 )
 
 // TestClaimRegainsForcedAddress checks a manager that has just taken a pool over and sees the IPAddress of a claim, and
@@ -21,23 +22,25 @@ func TestClaimRegainsForcedAddress(t *testing.T) {
 		reason string
 	}{
 		"TheRecordIsLate":   {had: "10.0.0.1", a: "10.0.0.1", b: "10.0.0.2", reason: "the IPAddress shows what is on record"},
-		"AnotherEventFirst": {had: "10.0.0.1", then: func(p *grants.PoolState) { observeClaim(p, "a", 5, version("2")) }, a: "10.0.0.1", b: "10.0.0.2", reason: "it is older than the record"},
-		"TheRecordComes":    {had: "10.0.0.1", then: func(p *grants.PoolState) { observeClaim(p, "a", 5, version("2"), withRecordedAddress("10.0.0.1")) }, a: "10.0.0.1", b: "10.0.0.2", reason: "both say the same"},
-		"ByHand":            {had: "10.9.9.9", a: "10.0.0.2", b: "10.0.0.1", reason: "no manager gave it that"},
+		"AnotherEventFirst": {had: "10.0.0.1", then: func(p *grants.PoolState) { grantstest.ObserveClaim(p, "a", 5, grantstest.WithVersion("2")) }, a: "10.0.0.1", b: "10.0.0.2", reason: "it is older than the record"},
+		"TheRecordComes": {had: "10.0.0.1", then: func(p *grants.PoolState) {
+			grantstest.ObserveClaim(p, "a", 5, grantstest.WithVersion("2"), grantstest.WithRecordedAddress("10.0.0.1"))
+		}, a: "10.0.0.1", b: "10.0.0.2", reason: "both say the same"},
+		"ByHand": {had: "10.9.9.9", a: "10.0.0.2", b: "10.0.0.1", reason: "no manager gave it that"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := newTestPool(t, "10.0.0.1-10.0.0.2")
-			a := observeClaim(p, "a", 5)
-			observeAddress(p, "a", tc.had, "uid-a")
+			p := grantstest.NewPool(t, "10.0.0.1-10.0.0.2")
+			a := grantstest.ObserveClaim(p, "a", 5)
+			grantstest.ObserveAddress(p, "a", tc.had, "uid-a")
 			p.ForgetAddress("address-a", grants.NamespacedNameFromOwner(a.Owner))
 			if tc.then != nil {
 				tc.then(p)
 			}
-			observeClaim(p, "b", 0)
-			p.Planner.PlanGrants(noon, 9, admitAll)
+			grantstest.ObserveClaim(p, "b", 0)
+			p.Planner.PlanGrants(grantstest.Noon, 9, grantstest.AdmitAll)
 			for uid, want := range map[types.UID]string{"uid-a": tc.a, "uid-b": tc.b} {
-				if g := p.Grants.ByClaimant[uid]; g == nil || addressText(g.Range) != want {
+				if g := p.Grants.ByClaimant[uid]; g == nil || grantstest.AddressText(g.Range) != want {
 					t.Errorf("%s is granted %v, not %s: %s", uid, g, want, tc.reason)
 				}
 			}
@@ -52,16 +55,24 @@ func TestIsAdoptable(t *testing.T) {
 		others func(t *testing.T, p *grants.PoolState)
 		want   bool
 	}{
-		"NoClaim":        {want: true},
-		"ItsFormerClaim": {others: func(_ *testing.T, p *grants.PoolState) { observeClaim(p, "a", 0, uid("dead", "0")) }},
-		"ARecord":        {others: func(_ *testing.T, p *grants.PoolState) { observeClaim(p, "b", -1, withRecordedAddress("10.0.0.1")) }},
-		"AYoungerRecord": {others: func(_ *testing.T, p *grants.PoolState) { observeClaim(p, "b", 9, withRecordedAddress("10.0.0.1")) }, want: true},
-		"AnIPAddress": {others: func(_ *testing.T, p *grants.PoolState) {
-			observeClaim(p, "b", 0)
-			observeAddress(p, "b", "10.0.0.1", "uid-b")
+		"NoClaim": {want: true},
+		"ItsFormerClaim": {others: func(_ *testing.T, p *grants.PoolState) {
+			grantstest.ObserveClaim(p, "a", 0, grantstest.WithUID("dead", "0"))
 		}},
-		"AStray": {others: func(_ *testing.T, p *grants.PoolState) { observeAddress(p, "b", "10.0.0.1", "dead-too") }},
-		"ABlock": {others: func(_ *testing.T, p *grants.PoolState) { observeAllocation(p, "x", 4, withBlock("10.0.0.0/30")) }},
+		"ARecord": {others: func(_ *testing.T, p *grants.PoolState) {
+			grantstest.ObserveClaim(p, "b", -1, grantstest.WithRecordedAddress("10.0.0.1"))
+		}},
+		"AYoungerRecord": {others: func(_ *testing.T, p *grants.PoolState) {
+			grantstest.ObserveClaim(p, "b", 9, grantstest.WithRecordedAddress("10.0.0.1"))
+		}, want: true},
+		"AnIPAddress": {others: func(_ *testing.T, p *grants.PoolState) {
+			grantstest.ObserveClaim(p, "b", 0)
+			grantstest.ObserveAddress(p, "b", "10.0.0.1", "uid-b")
+		}},
+		"AStray": {others: func(_ *testing.T, p *grants.PoolState) { grantstest.ObserveAddress(p, "b", "10.0.0.1", "dead-too") }},
+		"ABlock": {others: func(_ *testing.T, p *grants.PoolState) {
+			grantstest.ObserveAllocation(p, "x", 4, grantstest.WithBlock("10.0.0.0/30"))
+		}},
 		"AGrantToAnother": {others: func(_ *testing.T, p *grants.PoolState) {
 			granted(p, ledger.Owner{Namespace: "ns", Name: "b", UID: "uid-b"})
 		}},
@@ -71,12 +82,12 @@ func TestIsAdoptable(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := newTestPool(t, "10.0.0.1-10.0.0.9")
-			observeAddress(p, "a", "10.0.0.1", "dead")
+			p := grantstest.NewPool(t, "10.0.0.1-10.0.0.9")
+			grantstest.ObserveAddress(p, "a", "10.0.0.1", "dead")
 			if tc.others != nil {
 				tc.others(t, p)
 			}
-			c := claims.NewClaimant(newClaim("a", 1, uid("new", "5"), withRecordedAddress("10.0.0.1")))
+			c := claims.NewClaimant(grantstest.NewClaim("a", 1, grantstest.WithUID("new", "5"), grantstest.WithRecordedAddress("10.0.0.1")))
 			if got := p.Inventory.IsAdoptable(c, p.Addresses.ByName[grants.NamespacedNameFromOwner(c.Owner)]); got != tc.want {
 				t.Errorf("adoptable: %v, want %v", got, tc.want)
 			}

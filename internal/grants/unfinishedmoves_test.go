@@ -1,4 +1,4 @@
-package allocator
+package grants_test
 
 import (
 	"errors"
@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
@@ -17,7 +16,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ending"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/grantstest"
 )
 
 // TestUnfinishedMoves checks that an object that clusterctl was deleting when it was ended goes, but not before its
@@ -36,21 +35,21 @@ func TestUnfinishedMoves(t *testing.T) {
 		ends    bool
 		left    []string // finalizers
 	}{
-		"Held":          {changes: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), isMoved, withDeletionTimestamp}, pool: []func(*v1alpha1.NetworkPool){holds}, ends: true, left: []string{}},
-		"HeldAndTheirs": {changes: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), isMoved, withDeletionTimestamp, withForeignFinalizer}, pool: []func(*v1alpha1.NetworkPool){holds}, ends: true, left: []string{"example.com/theirs"}},
-		"AnotherOfOurs": {changes: []func(*ipamv1.IPAddressClaim){isMoved, withDeletionTimestamp, lease}, ends: true, left: []string{}},
-		"NotHeld":       {changes: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), isMoved, withDeletionTimestamp}},
-		"MarkedAlone":   {changes: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), isMoved}, pool: []func(*v1alpha1.NetworkPool){holds}},
-		"DeletedAlone":  {changes: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), withDeletionTimestamp}, pool: []func(*v1alpha1.NetworkPool){holds}},
-		"TheirsAlone":   {changes: []func(*ipamv1.IPAddressClaim){isMoved, withDeletionTimestamp, noFinalizer, withForeignFinalizer}},
+		"Held":          {changes: []func(*ipamv1.IPAddressClaim){grantstest.WithRecordedAddress("10.0.0.1"), grantstest.MarkedAsMoved, grantstest.WithDeletionTimestamp}, pool: []func(*v1alpha1.NetworkPool){holds}, ends: true, left: []string{}},
+		"HeldAndTheirs": {changes: []func(*ipamv1.IPAddressClaim){grantstest.WithRecordedAddress("10.0.0.1"), grantstest.MarkedAsMoved, grantstest.WithDeletionTimestamp, withForeignFinalizer}, pool: []func(*v1alpha1.NetworkPool){holds}, ends: true, left: []string{"example.com/theirs"}},
+		"AnotherOfOurs": {changes: []func(*ipamv1.IPAddressClaim){grantstest.MarkedAsMoved, grantstest.WithDeletionTimestamp, lease}, ends: true, left: []string{}},
+		"NotHeld":       {changes: []func(*ipamv1.IPAddressClaim){grantstest.WithRecordedAddress("10.0.0.1"), grantstest.MarkedAsMoved, grantstest.WithDeletionTimestamp}},
+		"MarkedAlone":   {changes: []func(*ipamv1.IPAddressClaim){grantstest.WithRecordedAddress("10.0.0.1"), grantstest.MarkedAsMoved}, pool: []func(*v1alpha1.NetworkPool){holds}},
+		"DeletedAlone":  {changes: []func(*ipamv1.IPAddressClaim){grantstest.WithRecordedAddress("10.0.0.1"), grantstest.WithDeletionTimestamp}, pool: []func(*v1alpha1.NetworkPool){holds}},
+		"TheirsAlone":   {changes: []func(*ipamv1.IPAddressClaim){grantstest.MarkedAsMoved, grantstest.WithDeletionTimestamp, noFinalizer, withForeignFinalizer}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newTestPool(t, "10.0.0.1-10.0.0.9", tc.pool...)
-			c := observeClaim(p, "c", 0, tc.changes...)
-			if got := p.Moves.UnfinishedMoves(noon, 9); len(got.Claimants) > 0 || (got.Wait > 0) != tc.ends {
+			p := grantstest.NewPool(t, "10.0.0.1-10.0.0.9", tc.pool...)
+			c := grantstest.ObserveClaim(p, "c", 0, tc.changes...)
+			if got := p.Moves.UnfinishedMoves(grantstest.Noon, 9); len(got.Claimants) > 0 || (got.Wait > 0) != tc.ends {
 				t.Errorf("at once: %+v", got)
 			}
-			later := noon.Add(ending.MoveGracePeriod)
+			later := grantstest.Noon.Add(ending.MoveGracePeriod)
 			if got := p.Moves.UnfinishedMoves(later, 9).Claimants; slices.Contains(got, c.Owner.UID) != tc.ends {
 				t.Errorf("%v ends, want %v", got, tc.ends)
 			}
@@ -70,33 +69,19 @@ func TestUnfinishedMoves(t *testing.T) {
 	}
 }
 
-// movedAddress returns the IPAddress of a claim, which clusterctl has moved and is deleting.
-func movedAddress(name, address string, change ...func(*ipamv1.IPAddress)) *grants.Address {
-	o := &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "ns", Name: name, UID: types.UID("address-" + name), ResourceVersion: "7", Finalizers: []string{v1alpha1.AddressFinalizer},
-		Annotations: map[string]string{v1alpha1.DeleteForMoveAnnotation: ""}, DeletionTimestamp: &metav1.Time{Time: noon},
-	}}
-	o.Spec.ClaimRef.Name, o.Spec.PoolRef, o.Spec.Address = name, testKey.PoolReference(), address
-	o.OwnerReferences = []metav1.OwnerReference{{APIVersion: ipamv1.GroupVersion.String(), Kind: "IPAddressClaim", Name: name, UID: types.UID("uid-" + name)}}
-	for _, f := range change {
-		f(o)
-	}
-	return claims.NewAddress(o)
-}
-
 // TestInterruptedMoveIsNotFinished checks that the finalizer of an IPAddress is not removed as after a move when the
 // annotation of the move was taken off: each attempt would be refused, since it is based on the version that was moved.
 func TestInterruptedMoveIsNotFinished(t *testing.T) {
-	p := newTestPool(t, "10.0.0.1-10.0.0.9")
+	p := grantstest.NewPool(t, "10.0.0.1-10.0.0.9")
 	p.Base.Pool.PoolStatus().Held = []v1alpha1.HeldRange{{First: "10.0.0.1", Last: "10.0.0.1", Reason: v1alpha1.MovedReason}}
-	observeClaim(p, "a", 0, withRecordedAddress("10.0.0.1"))
-	p.ObserveAddress(movedAddress("a", "10.0.0.1"))
-	p.Moves.UnfinishedMoves(noon, 9)
-	if got := p.Moves.UnfinishedMoves(noon.Add(time.Hour), 9).Addresses; len(got) != 1 {
+	grantstest.ObserveClaim(p, "a", 0, grantstest.WithRecordedAddress("10.0.0.1"))
+	p.ObserveAddress(grantstest.MovedAddress("a", "10.0.0.1"))
+	p.Moves.UnfinishedMoves(grantstest.Noon, 9)
+	if got := p.Moves.UnfinishedMoves(grantstest.Noon.Add(time.Hour), 9).Addresses; len(got) != 1 {
 		t.Fatalf("%d addresses are to be ended after the move, not 1", len(got))
 	}
-	p.ObserveAddress(movedAddress("a", "10.0.0.1", func(o *ipamv1.IPAddress) { o.Annotations, o.ResourceVersion = nil, "8" }))
-	if got := p.Moves.UnfinishedMoves(noon.Add(2*time.Hour), 9); len(got.Addresses) != 0 || got.Wait != 0 {
+	p.ObserveAddress(grantstest.MovedAddress("a", "10.0.0.1", func(o *ipamv1.IPAddress) { o.Annotations, o.ResourceVersion = nil, "8" }))
+	if got := p.Moves.UnfinishedMoves(grantstest.Noon.Add(2*time.Hour), 9); len(got.Addresses) != 0 || got.Wait != 0 {
 		t.Errorf("%d addresses are to be ended, the next in %v", len(got.Addresses), got.Wait)
 	}
 }
@@ -104,7 +89,7 @@ func TestInterruptedMoveIsNotFinished(t *testing.T) {
 // TestMovedAddressEndsBeforeItsClaim checks that an IPAddress goes before its claim.
 func TestMovedAddressEndsBeforeItsClaim(t *testing.T) {
 	address := func(change ...func(*ipamv1.IPAddress)) *grants.Address {
-		return movedAddress("c", "10.0.0.1", change...)
+		return grantstest.MovedAddress("c", "10.0.0.1", change...)
 	}
 	held := v1alpha1.HeldRange{First: "10.0.0.1", Last: "10.0.0.1", Reason: v1alpha1.MovedReason}
 	for name, tc := range map[string]struct {
@@ -119,16 +104,16 @@ func TestMovedAddressEndsBeforeItsClaim(t *testing.T) {
 		"Without":    {address: address(func(o *ipamv1.IPAddress) { o.Finalizers = nil }), held: []v1alpha1.HeldRange{held}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newTestPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Status.Held = tc.held })
-			observeClaim(p, "c", 0, withRecordedAddress("10.0.0.1"), bothReady)
+			p := grantstest.NewPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Status.Held = tc.held })
+			grantstest.ObserveClaim(p, "c", 0, grantstest.WithRecordedAddress("10.0.0.1"), grantstest.WithReadyStatus)
 			p.ObserveAddress(tc.address)
-			p.Moves.UnfinishedMoves(noon, 9)
-			got := p.Moves.UnfinishedMoves(noon.Add(ending.MoveGracePeriod), 9).Addresses
+			p.Moves.UnfinishedMoves(grantstest.Noon, 9)
+			got := p.Moves.UnfinishedMoves(grantstest.Noon.Add(ending.MoveGracePeriod), 9).Addresses
 			if (len(got) == 1) != tc.ends {
 				t.Errorf("%d end, want %v", len(got), tc.ends)
 			}
 			p.ForgetAddress("address-c", types.NamespacedName{Namespace: "ns", Name: "c"})
-			if got := p.Moves.UnfinishedMoves(noon.Add(time.Hour), 9); len(got.Addresses) > 0 || got.Wait > 0 {
+			if got := p.Moves.UnfinishedMoves(grantstest.Noon.Add(time.Hour), 9); len(got.Addresses) > 0 || got.Wait > 0 {
 				t.Errorf("it is gone: %+v", got)
 			}
 		})
@@ -138,16 +123,16 @@ func TestMovedAddressEndsBeforeItsClaim(t *testing.T) {
 // TestFailedEndsOfMovesAreRetriedTogether checks that the leftovers of a move that cannot be ended are tried again
 // together, and ever more rarely, however many IPAddresses there are and whenever each was seen.
 func TestFailedEndsOfMovesAreRetriedTogether(t *testing.T) {
-	p := newTestPool(t, "10.0.0.1-10.0.0.99", func(o *v1alpha1.NetworkPool) {
+	p := grantstest.NewPool(t, "10.0.0.1-10.0.0.99", func(o *v1alpha1.NetworkPool) {
 		o.Status.Held = []v1alpha1.HeldRange{{First: "10.0.0.1", Last: "10.0.0.99", Reason: v1alpha1.MovedReason}}
 	})
 	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "ipaddresses"}, "a", errors.New("a policy refuses it"))
 	const n = 80
 	tries := map[time.Duration]int{} // since noon
 	for at := time.Duration(0); at < 3*time.Minute; at += 100 * time.Millisecond {
-		now := noon.Add(at)
+		now := grantstest.Noon.Add(at)
 		if i := int(at / (100 * time.Millisecond)); i < n {
-			p.ObserveAddress(movedAddress(fmt.Sprint("c", i), fmt.Sprintf("10.0.0.%d", i+1)))
+			p.ObserveAddress(grantstest.MovedAddress(fmt.Sprint("c", i), fmt.Sprintf("10.0.0.%d", i+1)))
 		}
 		for _, a := range p.Moves.UnfinishedMoves(now, n).Addresses {
 			tries[at]++

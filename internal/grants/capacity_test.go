@@ -1,4 +1,4 @@
-package allocator
+package grants_test
 
 import (
 	"testing"
@@ -11,6 +11,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/grantstest"
 )
 
 // TestCapacityEvents checks a sequence of states of a pool of 100 addresses: how full it is at a minute, and which
@@ -35,7 +36,7 @@ func TestCapacityEvents(t *testing.T) {
 		{22, 99, []string{warning + "=True", critical + "=True", exhausted + "=True"}, "still so"},
 		{60, 99, nil, "once is enough"},
 	} {
-		now := noon.Add(time.Duration(step.minute) * time.Minute)
+		now := grantstest.Noon.Add(time.Duration(step.minute) * time.Minute)
 		s.Conditions = grants.CapacityConditions(ledger.Counts{Total: 100, Allocated: step.used}, 0)
 		next := grants.DueCapacityEvents(s, now)
 		var events []string

@@ -1,4 +1,4 @@
-package allocator
+package grants_test
 
 import (
 	"strings"
@@ -7,6 +7,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/grantstest"
 )
 
 // TestNextServeAndReleaseStep checks the next step for a claimant of either kind: one request at a time, decided on
@@ -18,12 +19,12 @@ func TestNextServeAndReleaseStep(t *testing.T) {
 		grants.GetAddress: "read the IPAddress", grants.VerifyTerm: "read the pool", grants.EndGrant: "end the grant", grants.RemoveFinalizer: "drop the finalizer",
 	}
 	granted := func(p *grants.PoolState, c *grants.Claimant) *grants.Claimant {
-		p.Planner.PlanGrants(noon, 9, admitAll)
-		p.Grants.ByClaimant[c.Owner.UID].Committed, p.Grants.ByClaimant[c.Owner.UID].CommitConfirmedAt = true, noon
+		p.Planner.PlanGrants(grantstest.Noon, 9, grantstest.AdmitAll)
+		p.Grants.ByClaimant[c.Owner.UID].Committed, p.Grants.ByClaimant[c.Owner.UID].CommitConfirmedAt = true, grantstest.Noon
 		return c
 	}
 	owned := func(p *grants.PoolState, c *grants.Claimant) *grants.Claimant {
-		observeAddress(p, c.Owner.Name, "10.0.0.1", c.Owner.UID)
+		grantstest.ObserveAddress(p, c.Owner.Name, "10.0.0.1", c.Owner.UID)
 		p.Addresses.ByName[grants.NamespacedNameFromOwner(c.Owner)].KindData.(*claims.AddressData).PoolUID = p.Base.Pool.GetUID()
 		return c
 	}
@@ -39,83 +40,85 @@ func TestNextServeAndReleaseStep(t *testing.T) {
 		know grants.Attempt
 		want string // the step, and what it writes
 	}{
-		"ClaimGranted": {as: func(p *grants.PoolState) *grants.Claimant { return granted(p, observeClaim(p, "a", 0)) }, want: "record"},
+		"ClaimGranted": {as: func(p *grants.PoolState) *grants.Claimant { return granted(p, grantstest.ObserveClaim(p, "a", 0)) }, want: "record"},
 		"ClaimRecorded": {as: func(p *grants.PoolState) *grants.Claimant {
-			return granted(p, observeClaim(p, "a", 0, withRecordedAddress(first)))
+			return granted(p, grantstest.ObserveClaim(p, "a", 0, grantstest.WithRecordedAddress(first)))
 		}, want: "create"},
 		"ClaimHasItsIPAddress": {as: func(p *grants.PoolState) *grants.Claimant {
-			return owned(p, observeClaim(p, "a", 0, withRecordedAddress(first)))
+			return owned(p, grantstest.ObserveClaim(p, "a", 0, grantstest.WithRecordedAddress(first)))
 		}, want: "patch status"},
 		"ClaimServed": {as: func(p *grants.PoolState) *grants.Claimant {
-			return owned(p, observeClaim(p, "a", 0, withRecordedAddress(first), bothReady))
+			return owned(p, grantstest.ObserveClaim(p, "a", 0, grantstest.WithRecordedAddress(first), grantstest.WithReadyStatus))
 		}, want: "stop"},
 		"ClaimOfAnotherRecord": {as: func(p *grants.PoolState) *grants.Claimant {
-			granted(p, observeClaim(p, "a", 0))
-			return observeClaim(p, "a", 0, version("2"), withRecordedAddress(second))
+			granted(p, grantstest.ObserveClaim(p, "a", 0))
+			return grantstest.ObserveClaim(p, "a", 0, grantstest.WithVersion("2"), grantstest.WithRecordedAddress(second))
 		}, want: "read the pool"},
 		"ClaimOfAnotherRecordHere": {as: func(p *grants.PoolState) *grants.Claimant {
-			granted(p, observeClaim(p, "a", 0))
-			return observeClaim(p, "a", 0, version("2"), withRecordedAddress(second))
+			granted(p, grantstest.ObserveClaim(p, "a", 0))
+			return grantstest.ObserveClaim(p, "a", 0, grantstest.WithVersion("2"), grantstest.WithRecordedAddress(second))
 		}, know: grants.Attempt{TermVerifiedVersion: "2"}, want: "record"},
 		"ClaimAdopts": {as: func(p *grants.PoolState) *grants.Claimant {
-			observeAddress(p, "a", first, "dead")
-			return observeClaim(p, "a", 0, withRecordedAddress(first))
+			grantstest.ObserveAddress(p, "a", first, "dead")
+			return grantstest.ObserveClaim(p, "a", 0, grantstest.WithRecordedAddress(first))
 		}, want: "read the claimant"},
 		"ClaimAdoptsWhatItRead": {as: func(p *grants.PoolState) *grants.Claimant {
-			observeAddress(p, "a", first, "dead")
-			return observeClaim(p, "a", 0, withRecordedAddress(first))
+			grantstest.ObserveAddress(p, "a", first, "dead")
+			return grantstest.ObserveClaim(p, "a", 0, grantstest.WithRecordedAddress(first))
 		}, know: grants.Attempt{ClaimantRead: true}, want: "patch address"},
-		"ClaimWaits": {as: func(p *grants.PoolState) *grants.Claimant { return observeClaim(p, "a", 0) }, want: "stop"},
+		"ClaimWaits": {as: func(p *grants.PoolState) *grants.Claimant { return grantstest.ObserveClaim(p, "a", 0) }, want: "stop"},
 		"ClaimDeleted": {as: func(p *grants.PoolState) *grants.Claimant {
-			return owned(p, observeClaim(p, "a", 0, withRecordedAddress(first), withDeletionTimestamp))
+			return owned(p, grantstest.ObserveClaim(p, "a", 0, grantstest.WithRecordedAddress(first), grantstest.WithDeletionTimestamp))
 		}, want: "patch address"},
 		"ClaimDeletedDelete": {as: func(p *grants.PoolState) *grants.Claimant {
-			c := owned(p, observeClaim(p, "a", 0, withRecordedAddress(first), withDeletionTimestamp))
+			c := owned(p, grantstest.ObserveClaim(p, "a", 0, grantstest.WithRecordedAddress(first), grantstest.WithDeletionTimestamp))
 			unprotected(p)
 			return c
 		}, want: "delete"},
 		"ClaimDeletedNoProof": {as: func(p *grants.PoolState) *grants.Claimant {
-			return observeClaim(p, "a", 0, withRecordedAddress(first), withDeletionTimestamp)
+			return grantstest.ObserveClaim(p, "a", 0, grantstest.WithRecordedAddress(first), grantstest.WithDeletionTimestamp)
 		}, want: "read the IPAddress"},
 		"ClaimDeletedKept": {as: func(p *grants.PoolState) *grants.Claimant {
-			c := owned(p, observeClaim(p, "a", 0, withRecordedAddress(first), withDeletionTimestamp))
+			c := owned(p, grantstest.ObserveClaim(p, "a", 0, grantstest.WithRecordedAddress(first), grantstest.WithDeletionTimestamp))
 			unprotected(p)
 			return c
 		},
 			know: grants.Attempt{CompletedCalls: []grants.Call{{Verb: grants.DeleteAddress}}}, want: "read the IPAddress"},
 		"ClaimDeletedAndProof": {as: func(p *grants.PoolState) *grants.Claimant {
-			return observeClaim(p, "a", 0, withRecordedAddress(first), withDeletionTimestamp)
+			return grantstest.ObserveClaim(p, "a", 0, grantstest.WithRecordedAddress(first), grantstest.WithDeletionTimestamp)
 		}, know: grants.Attempt{AddressGone: true}, want: "drop the finalizer"},
 		"ClaimDeletedGranted": {as: func(p *grants.PoolState) *grants.Claimant {
-			granted(p, observeClaim(p, "a", 0))
-			return observeClaim(p, "a", 0, version("2"), withRecordedAddress(first), withDeletionTimestamp)
+			granted(p, grantstest.ObserveClaim(p, "a", 0))
+			return grantstest.ObserveClaim(p, "a", 0, grantstest.WithVersion("2"), grantstest.WithRecordedAddress(first), grantstest.WithDeletionTimestamp)
 		}, know: grants.Attempt{AddressGone: true}, want: "end the grant"},
-		"ClaimDeletedDone": {as: func(p *grants.PoolState) *grants.Claimant { return observeClaim(p, "a", 0, withDeletionTimestamp) }, know: grants.Attempt{AddressGone: true}, want: "stop"},
+		"ClaimDeletedDone": {as: func(p *grants.PoolState) *grants.Claimant {
+			return grantstest.ObserveClaim(p, "a", 0, grantstest.WithDeletionTimestamp)
+		}, know: grants.Attempt{AddressGone: true}, want: "stop"},
 
-		"BlockGranted": {as: func(p *grants.PoolState) *grants.Claimant { return granted(p, observeAllocation(p, "x", 4)) }, want: "record"},
+		"BlockGranted": {as: func(p *grants.PoolState) *grants.Claimant { return granted(p, grantstest.ObserveAllocation(p, "x", 4)) }, want: "record"},
 		"BlockRecorded": {as: func(p *grants.PoolState) *grants.Claimant {
-			return observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"))
+			return grantstest.ObserveAllocation(p, "x", 4, grantstest.WithBlock("10.0.0.4/30"))
 		}, want: "patch status"},
 		"BlockServed": {as: func(p *grants.PoolState) *grants.Claimant {
-			return observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, grants.OwnerUnknown))
+			return grantstest.ObserveAllocation(p, "x", 4, grantstest.WithBlock("10.0.0.4/30"), grantstest.WithWrittenStatus(t, grants.OwnerUnknown))
 		}, want: "stop"},
 		"BlockDeleted": {as: func(p *grants.PoolState) *grants.Claimant {
-			return observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), gone)
+			return grantstest.ObserveAllocation(p, "x", 4, grantstest.WithBlock("10.0.0.4/30"), gone)
 		}, want: "patch status"},
 		"BlockDeletedReleased": {as: func(p *grants.PoolState) *grants.Claimant {
-			return observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), gone, released)
+			return grantstest.ObserveAllocation(p, "x", 4, grantstest.WithBlock("10.0.0.4/30"), gone, released)
 		}, want: "drop the finalizer"},
 		"BlockDeletedGranted": {as: func(p *grants.PoolState) *grants.Claimant {
-			c := granted(p, observeAllocation(p, "x", 4))
+			c := granted(p, grantstest.ObserveAllocation(p, "x", 4))
 			c.Deleting = true
 			return c
 		}, want: "end the grant"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newTestPool(t, "10.0.0.1-10.0.0.9")
+			p := grantstest.NewPool(t, "10.0.0.1-10.0.0.9")
 			c := tc.as(p)
 			try := tc.know
-			try.Now, try.Grant = noon, p.Grants.ByClaimant[c.Owner.UID]
+			try.Now, try.Grant = grantstest.Noon, p.Grants.ByClaimant[c.Owner.UID]
 			next := c.Kind.NextServeStep
 			if c.Deleting {
 				next = c.Kind.NextReleaseStep
@@ -138,11 +141,11 @@ func TestNextServeAndReleaseStep(t *testing.T) {
 // TestFailedStepsNameCause checks that the error of a claimant that cannot be served names the cause, and what to do
 // about it.
 func TestFailedStepsNameCause(t *testing.T) {
-	p := newTestPool(t, "10.0.0.1-10.0.0.9")
-	c := observeClaim(p, "a", 0)
-	p.Planner.PlanGrants(noon, 9, admitAll)
-	observeAddress(p, "b", p.Grants.ByClaimant[c.Owner.UID].Range.From().String(), "uid-b")
-	s := c.Kind.NextServeStep(p.Inventory, c, &grants.Attempt{Now: noon, Grant: p.Grants.ByClaimant[c.Owner.UID]})
+	p := grantstest.NewPool(t, "10.0.0.1-10.0.0.9")
+	c := grantstest.ObserveClaim(p, "a", 0)
+	p.Planner.PlanGrants(grantstest.Noon, 9, grantstest.AdmitAll)
+	grantstest.ObserveAddress(p, "b", p.Grants.ByClaimant[c.Owner.UID].Range.From().String(), "uid-b")
+	s := c.Kind.NextServeStep(p.Inventory, c, &grants.Attempt{Now: grantstest.Noon, Grant: p.Grants.ByClaimant[c.Owner.UID]})
 	if s.Verb != grants.StopJob || s.Err == nil || !strings.Contains(s.Err.Error(), "IPAddress ns/b (without a claim) has it; find out which of the two uses it, and delete the other") {
 		t.Errorf("%+v", s)
 	}

@@ -1,4 +1,4 @@
-package allocator
+package grants_test
 
 import (
 	"testing"
@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/grantstest"
 )
 
 // TestBlocksByAge checks that allocations are served by age, whatever their names, and among the claims of the pool
@@ -14,15 +15,15 @@ import (
 func TestBlocksByAge(t *testing.T) {
 	born := func(second int) func(*v1alpha1.IPAllocation) {
 		return func(o *v1alpha1.IPAllocation) {
-			o.CreationTimestamp = metav1.NewTime(noon.Add(time.Duration(second) * time.Second))
+			o.CreationTimestamp = metav1.NewTime(grantstest.Noon.Add(time.Duration(second) * time.Second))
 		}
 	}
-	p := newTestPool(t, "10.0.0.1-10.0.0.7")
-	observeAllocation(p, "a-third", 4, born(3))
-	observeAllocation(p, "c-first", 4, born(1))
-	observeClaim(p, "b-second", 2)
-	observeAllocation(p, "d-fourth", 2, born(4))
-	granted, refused := p.Planner.PlanGrants(noon, maxGrantsPerCommit, admitAll)
+	p := grantstest.NewPool(t, "10.0.0.1-10.0.0.7")
+	grantstest.ObserveAllocation(p, "a-third", 4, born(3))
+	grantstest.ObserveAllocation(p, "c-first", 4, born(1))
+	grantstest.ObserveClaim(p, "b-second", 2)
+	grantstest.ObserveAllocation(p, "d-fourth", 2, born(4))
+	granted, refused := p.Planner.PlanGrants(grantstest.Noon, maxGrantsPerCommit, grantstest.AdmitAll)
 	got := map[string]string{}
 	for _, g := range p.Grants.ByClaimant {
 		got[g.Owner.Name] = g.Range.String()

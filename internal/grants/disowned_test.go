@@ -1,4 +1,4 @@
-package allocator
+package grants_test
 
 import (
 	"testing"
@@ -10,6 +10,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/grantstest"
 )
 
 // newDisownedAddress returns an IPAddress from which the garbage collector has removed the claim: only its pool owns
@@ -20,7 +21,7 @@ func newDisownedAddress(address string) *ipamv1.IPAddress {
 			Namespace: "ns", Name: "a", UID: "address-a", ResourceVersion: "7", Finalizers: []string{v1alpha1.AddressFinalizer},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.NetworkPoolKind, Name: "pool", UID: "pool-uid"}},
 		},
-		Spec: ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: "a"}, PoolRef: testKey.PoolReference(), Address: address},
+		Spec: ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: "a"}, PoolRef: grantstest.PoolKey.PoolReference(), Address: address},
 	}
 }
 
@@ -35,22 +36,22 @@ func TestDisownedAddress(t *testing.T) {
 		change  func(*ipamv1.IPAddress)
 		its     bool
 	}{
-		"a claim that is being deleted":          {claim: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), withDeletionTimestamp, newer}, its: true},
-		"a claim that lives":                     {claim: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), newer}},
-		"a claim that remembers another address": {claim: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.2"), withDeletionTimestamp, newer}},
-		"a claim that no manager has served":     {claim: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), noFinalizer, withDeletionTimestamp, newer}},
-		"an IPAddress that was made by hand":     {claim: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), withDeletionTimestamp, newer}, change: byHand},
+		"a claim that is being deleted":          {claim: []func(*ipamv1.IPAddressClaim){grantstest.WithRecordedAddress("10.0.0.1"), grantstest.WithDeletionTimestamp, newer}, its: true},
+		"a claim that lives":                     {claim: []func(*ipamv1.IPAddressClaim){grantstest.WithRecordedAddress("10.0.0.1"), newer}},
+		"a claim that remembers another address": {claim: []func(*ipamv1.IPAddressClaim){grantstest.WithRecordedAddress("10.0.0.2"), grantstest.WithDeletionTimestamp, newer}},
+		"a claim that no manager has served":     {claim: []func(*ipamv1.IPAddressClaim){grantstest.WithRecordedAddress("10.0.0.1"), noFinalizer, grantstest.WithDeletionTimestamp, newer}},
+		"an IPAddress that was made by hand":     {claim: []func(*ipamv1.IPAddressClaim){grantstest.WithRecordedAddress("10.0.0.1"), grantstest.WithDeletionTimestamp, newer}, change: byHand},
 	}
 	for name, tc := range tests {
 		for first, order := range map[string][2]int{"the claim first": {0, 1}, "the IPAddress first": {1, 0}} {
 			t.Run(name+", "+first, func(t *testing.T) {
-				p := newTestPool(t, "10.0.0.1-10.0.0.4")
+				p := grantstest.NewPool(t, "10.0.0.1-10.0.0.4")
 				address := newDisownedAddress("10.0.0.1")
 				if tc.change != nil {
 					tc.change(address)
 				}
 				show := []func(){
-					func() { observeClaim(p, "a", 0, tc.claim...) },
+					func() { grantstest.ObserveClaim(p, "a", 0, tc.claim...) },
 					func() { p.ObserveAddress(claims.NewAddress(address)) },
 				}
 				show[order[0]]()
@@ -65,7 +66,7 @@ func TestDisownedAddress(t *testing.T) {
 				if n := p.Space.Ledger.Counts(); n.Allocated != 1 || n.Owners != 1 || len(p.Addresses.Orphans) > 0 {
 					t.Errorf("%d addresses of %d owners, and %d orphans", n.Allocated, n.Owners, len(p.Addresses.Orphans))
 				}
-				if s := c.Kind.NextReleaseStep(p.Inventory, c, &grants.Attempt{Now: noon}); s.Address == nil || s.Address.UID != address.UID {
+				if s := c.Kind.NextReleaseStep(p.Inventory, c, &grants.Attempt{Now: grantstest.Noon}); s.Address == nil || s.Address.UID != address.UID {
 					t.Errorf("it is released by %+v, and its IPAddress stays", s)
 				}
 			})
@@ -77,7 +78,7 @@ func TestDisownedAddress(t *testing.T) {
 // IPAddresses: the garbage collector removes it. Nor is the pool behind a mirror.
 func TestDeletedPoolIsNoRequiredOwner(t *testing.T) {
 	served := func(p *grants.PoolState, change ...func(*ipamv1.IPAddressClaim)) *grants.Claimant {
-		c := observeClaim(p, "a", 0, append([]func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), bothReady}, change...)...)
+		c := grantstest.ObserveClaim(p, "a", 0, append([]func(*ipamv1.IPAddressClaim){grantstest.WithRecordedAddress("10.0.0.1"), grantstest.WithReadyStatus}, change...)...)
 		address := newDisownedAddress("10.0.0.1")
 		address.OwnerReferences = []metav1.OwnerReference{{Kind: claims.IPAddressClaimKind, Name: "a", UID: c.Owner.UID}}
 		address.Spec.PoolRef = c.Kind.NewObject().(*ipamv1.IPAddressClaim).Spec.PoolRef
@@ -91,7 +92,7 @@ func TestDeletedPoolIsNoRequiredOwner(t *testing.T) {
 		o.Name, o.Annotations = "p.in-cluster", map[string]string{incluster.SourceUIDAnnotation: "source", incluster.HandedOverAnnotation: ""}
 	}
 	ending := func(o *v1alpha1.NetworkPool) { o.Annotations[incluster.EndingAnnotation] = "it waits" }
-	deleted := func(o *v1alpha1.NetworkPool) { o.DeletionTimestamp = &metav1.Time{Time: noon} }
+	deleted := func(o *v1alpha1.NetworkPool) { o.DeletionTimestamp = &metav1.Time{Time: grantstest.Noon} }
 	tests := map[string]struct {
 		pool  []func(*v1alpha1.NetworkPool)
 		claim []func(*ipamv1.IPAddressClaim)
@@ -106,7 +107,7 @@ func TestDeletedPoolIsNoRequiredOwner(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := newTestPool(t, "10.0.0.1-10.0.0.4", tc.pool...)
+			p := grantstest.NewPool(t, "10.0.0.1-10.0.0.4", tc.pool...)
 			c := served(p, tc.claim...)
 			if got := p.Inventory.NeedFor(c); got != tc.want {
 				t.Errorf("it needs %d, not %d", got, tc.want)

@@ -1,4 +1,4 @@
-package allocator
+package grants_test
 
 import (
 	"strings"
@@ -8,11 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/grantstest"
 )
 
 // TestRefusalNamesReason checks that the refusal of a requested address names why that address is not available.
 func TestRefusalNamesReason(t *testing.T) {
-	p := newTestPool(t, "10.0.0.0/24", func(o *v1alpha1.NetworkPool) {
+	p := grantstest.NewPool(t, "10.0.0.0/24", func(o *v1alpha1.NetworkPool) {
 		o.Spec.Gateway = "10.0.0.1"
 		o.Spec.Reserved = []v1alpha1.ReservedRange{{Addresses: "10.0.0.9", Description: "printer"}}
 	})
@@ -21,24 +22,24 @@ func TestRefusalNamesReason(t *testing.T) {
 		"10.0.0.0": "the first address of the network 10.0.0.0/24, which hosts do not use", "10.9.0.1": "outside the pool",
 		"fd00::1": "of another address family than the pool",
 	} {
-		_, refusal := p.Planner.ChooseRange(observeClaim(p, "x-"+strings.ReplaceAll(address, ":", "-"), 0, withRequestedAddress(address)))
+		_, refusal := p.Planner.ChooseRange(grantstest.ObserveClaim(p, "x-"+strings.ReplaceAll(address, ":", "-"), 0, grantstest.WithRequestedAddress(address)))
 		if refusal == nil || !strings.Contains(refusal.Message, "NetworkPool ns/pool does not hand out the requested address "+address+": it is "+why+"; ask for another") {
 			t.Errorf("%s: %+v", address, refusal)
 		}
 	}
-	_, refusal := p.Planner.ChooseRange(observeAllocation(p, "b", 0, pinned("10.0.0.8", "10.0.0.10")))
+	_, refusal := p.Planner.ChooseRange(grantstest.ObserveAllocation(p, "b", 0, grantstest.WithPinnedRange("10.0.0.8", "10.0.0.10")))
 	if refusal == nil || !strings.Contains(refusal.Message, "does not hand out, such as 10.0.0.9, which is reserved by spec.reserved[0] (10.0.0.9: printer); ") {
 		t.Errorf("a block: %+v", refusal)
 	}
 }
 
 func TestRefusalNamesForeignFinalizers(t *testing.T) {
-	p := newTestPool(t, "10.0.0.1-10.0.0.9")
-	observeAddress(p, "c", "10.0.0.4", "uid-before")
+	p := grantstest.NewPool(t, "10.0.0.1-10.0.0.9")
+	grantstest.ObserveAddress(p, "c", "10.0.0.4", "uid-before")
 	a := *p.Addresses.ByName[types.NamespacedName{Namespace: "ns", Name: "c"}]
 	a.ResourceVersion, a.Deleting, a.OtherFinalizers = "2", true, []string{"example.com/hold"}
 	p.ObserveAddress(&a)
-	if _, refusal := p.Planner.ChooseRange(observeClaim(p, "c", 0)); refusal == nil || !strings.Contains(refusal.Message, "have to remove: example.com/hold") {
+	if _, refusal := p.Planner.ChooseRange(grantstest.ObserveClaim(p, "c", 0)); refusal == nil || !strings.Contains(refusal.Message, "have to remove: example.com/hold") {
 		t.Errorf("%+v", refusal)
 	}
 }
@@ -46,8 +47,8 @@ func TestRefusalNamesForeignFinalizers(t *testing.T) {
 // TestPoolWithoutAllocatableAddressReportsIt checks that a pool without an allocatable address reports that itself, and
 // not only on claims.
 func TestPoolWithoutAllocatableAddressReportsIt(t *testing.T) {
-	p := newTestPool(t, "10.0.0.0/28", func(o *v1alpha1.NetworkPool) { o.Spec.Reserved = []v1alpha1.ReservedRange{{Addresses: "10.0.0.0/28"}} })
-	all := p.Status.PoolConditions(p.Space.Ledger.Counts(), noon)
+	p := grantstest.NewPool(t, "10.0.0.0/28", func(o *v1alpha1.NetworkPool) { o.Spec.Reserved = []v1alpha1.ReservedRange{{Addresses: "10.0.0.0/28"}} })
+	all := p.Status.PoolConditions(p.Space.Ledger.Counts(), grantstest.Noon)
 	ready := meta.FindStatusCondition(all, v1alpha1.ReadyCondition)
 	if ready.Status != "False" || ready.Reason != v1alpha1.PoolExhaustedReason || !strings.Contains(ready.Message, "all of its 16 addresses are reserved") {
 		t.Errorf("%+v", ready)
@@ -65,10 +66,10 @@ func TestPoolWithoutAllocatableAddressReportsIt(t *testing.T) {
 // of other names, and that these are served after either step that the message names (W29).
 func TestPoolOfPreAllocationsNamesThem(t *testing.T) {
 	refusalFor := func(addresses string, pins map[string]string, names ...string) string {
-		p := newTestPool(t, addresses, func(o *v1alpha1.NetworkPool) { o.Spec.PreAllocations = pins })
+		p := grantstest.NewPool(t, addresses, func(o *v1alpha1.NetworkPool) { o.Spec.PreAllocations = pins })
 		var message string
 		for _, name := range names {
-			if _, refusal := p.Planner.ChooseRange(observeClaim(p, name, 0)); refusal != nil {
+			if _, refusal := p.Planner.ChooseRange(grantstest.ObserveClaim(p, name, 0)); refusal != nil {
 				message = refusal.Reason + ": " + refusal.Message
 			}
 		}
@@ -97,24 +98,24 @@ func TestPoolOfPreAllocationsNamesThem(t *testing.T) {
 // TestReadyNamesClaimsOutsideSpec checks that Ready names the claims whose addresses an edit of the spec has left
 // outside, and those whose address is kept for another name.
 func TestReadyNamesClaimsOutsideSpec(t *testing.T) {
-	p := newTestPool(t, "10.0.0.0/24", func(o *v1alpha1.NetworkPool) {
+	p := grantstest.NewPool(t, "10.0.0.0/24", func(o *v1alpha1.NetworkPool) {
 		o.Spec.PreAllocations = map[string]string{"vip": "10.0.0.9", "own": "10.0.0.10", "free": "10.0.0.11"}
 	})
 	ready := func() string {
-		return meta.FindStatusCondition(p.Status.PoolConditions(p.Space.Ledger.Counts(), noon), v1alpha1.ReadyCondition).Message
+		return meta.FindStatusCondition(p.Status.PoolConditions(p.Space.Ledger.Counts(), grantstest.Noon), v1alpha1.ReadyCondition).Message
 	}
-	observeClaim(p, "own", 0)
-	observeAddress(p, "own", "10.0.0.10", "uid-own")
+	grantstest.ObserveClaim(p, "own", 0)
+	grantstest.ObserveAddress(p, "own", "10.0.0.10", "uid-own")
 	if got := ready(); !strings.HasSuffix(got, "(1 allocation)") {
 		t.Error(got)
 	}
-	observeClaim(p, "other", 0)
-	observeAddress(p, "other", "10.0.0.9", "uid-other")
+	grantstest.ObserveClaim(p, "other", 0)
+	grantstest.ObserveAddress(p, "other", "10.0.0.9", "uid-other")
 	if got := ready(); !strings.HasSuffix(got, "(2 allocations); spec.preAllocations[vip] 10.0.0.9 is held by IPAddressClaim ns/other, and free for that name when it is released") {
 		t.Error(got)
 	}
 	for _, address := range []string{"10.9.0.1", "10.9.0.2", "10.9.0.3", "10.9.0.4"} {
-		observeAddress(p, "x"+address, address, "gone")
+		grantstest.ObserveAddress(p, "x"+address, address, "gone")
 	}
 	if got := ready(); !strings.Contains(got, "; 4 addresses in use stay outside the spec until released: 10.9.0.1 of IPAddress ns/x10.9.0.1 (without a claim), ") || !strings.Contains(got, ", ...; spec.preAllocations[vip]") {
 		t.Error(got)

@@ -1,4 +1,4 @@
-package allocator
+package grants_test
 
 import (
 	"net/netip"
@@ -8,57 +8,19 @@ import (
 
 	"go4.org/netipx"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/blocks"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/grantstest"
 )
-
-// observeAllocation feeds a pool an IPAllocation of count addresses; 0 means that its spec has no count.
-func observeAllocation(p *grants.PoolState, name string, count int32, change ...func(*v1alpha1.IPAllocation)) *grants.Claimant {
-	o := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "ns", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1", Generation: 1,
-		CreationTimestamp: metav1.NewTime(noon), Annotations: map[string]string{},
-	}}
-	o.Spec = v1alpha1.IPAllocationSpec{PoolRef: v1alpha1.PoolReference{Name: testKey.Name}, Type: v1alpha1.LoadBalancerAllocation}
-	if count > 0 {
-		o.Spec.Count = &count
-	}
-	for _, f := range change {
-		f(o)
-	}
-	p.ObserveClaimant(blocks.NewClaimant(o))
-	return p.Claimants.ByUID[o.UID]
-}
-
-func withBlock(block string) func(*v1alpha1.IPAllocation) {
-	return func(o *v1alpha1.IPAllocation) {
-		o.Annotations[v1alpha1.AddressAnnotation], o.Finalizers = block, []string{v1alpha1.IPAllocationFinalizer}
-	}
-}
 
 // withRecordOnly sets the record of an allocation, as it comes back without our finalizer.
 func withRecordOnly(block string) func(*v1alpha1.IPAllocation) {
 	return func(o *v1alpha1.IPAllocation) { o.Annotations[v1alpha1.AddressAnnotation] = block }
 }
-
-// withAllocatedStatus sets the status that Butler writes for an allocated block.
-func withAllocatedStatus(first, last string) func(*v1alpha1.IPAllocation) {
-	return func(o *v1alpha1.IPAllocation) {
-		o.Status = v1alpha1.IPAllocationStatus{Phase: v1alpha1.AllocationAllocated, StartAddress: first, EndAddress: last}
-	}
-}
-
-func pinned(first, last string) func(*v1alpha1.IPAllocation) {
-	return func(o *v1alpha1.IPAllocation) {
-		o.Spec.PinnedRange = &v1alpha1.PinnedRange{StartAddress: first, EndAddress: last}
-	}
-}
-
-func nodes(o *v1alpha1.IPAllocation) { o.Spec.Type = v1alpha1.NodesAllocation }
 
 func TestChooseBlock(t *testing.T) {
 	withSizes := func(nodes, loadBalancers int32) func(*v1alpha1.NetworkPool) {
@@ -77,62 +39,64 @@ func TestChooseBlock(t *testing.T) {
 	}{
 		"from the start":            {count: 4, want: "10.0.0.1-10.0.0.4"},
 		"eight for load balancers":  {want: "10.0.0.1-10.0.0.8"},
-		"five for nodes":            {ask: []func(*v1alpha1.IPAllocation){nodes}, want: "10.0.0.1-10.0.0.5"},
+		"five for nodes":            {ask: []func(*v1alpha1.IPAllocation){grantstest.ForNodes}, want: "10.0.0.1-10.0.0.5"},
 		"the pool's default":        {pool: []func(*v1alpha1.NetworkPool){defaults}, want: "10.0.0.1-10.0.0.6"},
-		"the pool's other default":  {pool: []func(*v1alpha1.NetworkPool){defaults}, ask: []func(*v1alpha1.IPAllocation){nodes}, want: "10.0.0.1-10.0.0.3"},
+		"the pool's other default":  {pool: []func(*v1alpha1.NetworkPool){defaults}, ask: []func(*v1alpha1.IPAllocation){grantstest.ForNodes}, want: "10.0.0.1-10.0.0.3"},
 		"half of the defaults":      {pool: []func(*v1alpha1.NetworkPool){withSizes(3, 0)}, want: "10.0.0.1-10.0.0.8"}, // B5
-		"the other half":            {pool: []func(*v1alpha1.NetworkPool){withSizes(0, 6)}, ask: []func(*v1alpha1.IPAllocation){nodes}, want: "10.0.0.1-10.0.0.5"},
+		"the other half":            {pool: []func(*v1alpha1.NetworkPool){withSizes(0, 6)}, ask: []func(*v1alpha1.IPAllocation){grantstest.ForNodes}, want: "10.0.0.1-10.0.0.5"},
 		"the count before defaults": {pool: []func(*v1alpha1.NetworkPool){defaults}, count: 2, want: "10.0.0.1/32-10.0.0.2"},
 		"best fit": {
 			there: func(p *grants.PoolState) {
-				observeAllocation(p, "y", 1, withBlock("10.0.0.5/32"))
-				observeAllocation(p, "z", 1, withBlock("10.0.0.10/32"))
+				grantstest.ObserveAllocation(p, "y", 1, grantstest.WithBlock("10.0.0.5/32"))
+				grantstest.ObserveAllocation(p, "z", 1, grantstest.WithBlock("10.0.0.10/32"))
 			},
 			count: 4, want: "10.0.0.1-10.0.0.4", // not among the 50 at the end
 		},
 		"best fit, the next hole": {
 			there: func(p *grants.PoolState) {
-				observeAllocation(p, "y", 1, withBlock("10.0.0.4/32"))
-				observeAllocation(p, "z", 1, withBlock("10.0.0.10/32"))
+				grantstest.ObserveAllocation(p, "y", 1, grantstest.WithBlock("10.0.0.4/32"))
+				grantstest.ObserveAllocation(p, "z", 1, grantstest.WithBlock("10.0.0.10/32"))
 			},
 			count: 4, want: "10.0.0.5-10.0.0.8",
 		},
 		"too large": {count: 61, want: "no contiguous block available"},
 		"fragmented": {
-			there: func(p *grants.PoolState) { observeAddress(p, "c", "10.0.0.30", "uid-c") },
+			there: func(p *grants.PoolState) { grantstest.ObserveAddress(p, "c", "10.0.0.30", "uid-c") },
 			count: 31, want: "no contiguous block available",
 		},
-		"pinned": {ask: []func(*v1alpha1.IPAllocation){pinned("10.0.0.20", "10.0.0.29")}, count: 3, want: "10.0.0.20-10.0.0.29"},
+		"pinned": {ask: []func(*v1alpha1.IPAllocation){grantstest.WithPinnedRange("10.0.0.20", "10.0.0.29")}, count: 3, want: "10.0.0.20-10.0.0.29"},
 		// The schema compares IPv4 addresses only.
-		"pinned backwards": {ask: []func(*v1alpha1.IPAllocation){pinned("fd00::9", "fd00::1")}, count: 3, want: "end fd00::1 is before start fd00::9"},
+		"pinned backwards": {ask: []func(*v1alpha1.IPAllocation){grantstest.WithPinnedRange("fd00::9", "fd00::1")}, count: 3, want: "end fd00::1 is before start fd00::9"},
 		"pinned outside": {
-			ask: []func(*v1alpha1.IPAllocation){pinned("10.0.0.55", "10.0.0.61")}, want: "contains addresses that",
+			ask: []func(*v1alpha1.IPAllocation){grantstest.WithPinnedRange("10.0.0.55", "10.0.0.61")}, want: "contains addresses that",
 		},
 		"pinned over a claim's": {
-			there: func(p *grants.PoolState) { observeAddress(p, "c", "10.0.0.25", "uid-c") },
-			ask:   []func(*v1alpha1.IPAllocation){pinned("10.0.0.20", "10.0.0.29")}, want: "overlaps 10.0.0.25, which is held by IPAddress ns/c (without a claim)",
+			there: func(p *grants.PoolState) { grantstest.ObserveAddress(p, "c", "10.0.0.25", "uid-c") },
+			ask:   []func(*v1alpha1.IPAllocation){grantstest.WithPinnedRange("10.0.0.20", "10.0.0.29")}, want: "overlaps 10.0.0.25, which is held by IPAddress ns/c (without a claim)",
 		},
 		"pinned over a block": {
-			there: func(p *grants.PoolState) { observeAllocation(p, "y", 4, withBlock("10.0.0.28/30")) },
-			ask:   []func(*v1alpha1.IPAllocation){pinned("10.0.0.20", "10.0.0.29")}, want: "overlaps 10.0.0.28/30, which is held by IPAllocation ns/y",
+			there: func(p *grants.PoolState) {
+				grantstest.ObserveAllocation(p, "y", 4, grantstest.WithBlock("10.0.0.28/30"))
+			},
+			ask: []func(*v1alpha1.IPAllocation){grantstest.WithPinnedRange("10.0.0.20", "10.0.0.29")}, want: "overlaps 10.0.0.28/30, which is held by IPAllocation ns/y",
 		},
 		"pinned over a preAllocation of its name": {
-			pool: []func(*v1alpha1.NetworkPool){withPreAllocation("x", "10.0.0.25")},
-			ask:  []func(*v1alpha1.IPAllocation){pinned("10.0.0.20", "10.0.0.29")}, want: "a preAllocation for claims named x",
+			pool: []func(*v1alpha1.NetworkPool){grantstest.WithPreAllocation("x", "10.0.0.25")},
+			ask:  []func(*v1alpha1.IPAllocation){grantstest.WithPinnedRange("10.0.0.20", "10.0.0.29")}, want: "a preAllocation for claims named x",
 		},
 		"what rests for its name": {
 			pool: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {
-				o.Status.Cooling = []v1alpha1.CoolingGroup{{Until: metav1.NewTime(noon.Add(time.Hour)), Addresses: "10.0.0.9-10.0.0.12 ns/x"}}
+				o.Status.Cooling = []v1alpha1.CoolingGroup{{Until: metav1.NewTime(grantstest.Noon.Add(time.Hour)), Addresses: "10.0.0.9-10.0.0.12 ns/x"}}
 			}},
 			count: 4, want: "10.0.0.9-10.0.0.12",
 		},
 		"what rests for its name, of another size": {
 			pool: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {
-				o.Status.Cooling = []v1alpha1.CoolingGroup{{Until: metav1.NewTime(noon.Add(time.Hour)), Addresses: "10.0.0.9-10.0.0.12 ns/x"}}
+				o.Status.Cooling = []v1alpha1.CoolingGroup{{Until: metav1.NewTime(grantstest.Noon.Add(time.Hour)), Addresses: "10.0.0.9-10.0.0.12 ns/x"}}
 			}},
 			count: 3, want: "10.0.0.1-10.0.0.3",
 		},
-		"what it remembers": {ask: []func(*v1alpha1.IPAllocation){withBlock("10.0.0.40/30")}, count: 4, want: "10.0.0.40-10.0.0.43"},
+		"what it remembers": {ask: []func(*v1alpha1.IPAllocation){grantstest.WithBlock("10.0.0.40/30")}, count: 4, want: "10.0.0.40-10.0.0.43"},
 		"an annotation that a user wrote": {
 			ask:   []func(*v1alpha1.IPAllocation){withRecordOnly("10.0.0.0/8")},
 			count: 4, want: "10.0.0.1-10.0.0.4",
@@ -141,19 +105,23 @@ func TestChooseBlock(t *testing.T) {
 		"one of more than it asks for":                   {ask: []func(*v1alpha1.IPAllocation){withRecordOnly("10.0.0.32/28")}, count: 4, want: "10.0.0.1-10.0.0.4"},
 		"one of what is not handed out":                  {ask: []func(*v1alpha1.IPAllocation){withRecordOnly("10.0.0.60/30")}, count: 4, want: "10.0.0.1-10.0.0.4"},
 		"one of what another has": {
-			there: func(p *grants.PoolState) { observeAllocation(p, "y", 1, withBlock("10.0.0.41/32")) },
-			ask:   []func(*v1alpha1.IPAllocation){withRecordOnly("10.0.0.40/30")}, count: 4, want: "10.0.0.42-10.0.0.45",
+			there: func(p *grants.PoolState) {
+				grantstest.ObserveAllocation(p, "y", 1, grantstest.WithBlock("10.0.0.41/32"))
+			},
+			ask: []func(*v1alpha1.IPAllocation){withRecordOnly("10.0.0.40/30")}, count: 4, want: "10.0.0.42-10.0.0.45",
 		},
 		"one of what is kept for a name": {
-			pool: []func(*v1alpha1.NetworkPool){withPreAllocation("vip", "10.0.0.41")}, ask: []func(*v1alpha1.IPAllocation){withRecordOnly("10.0.0.40/30")}, count: 4, want: "10.0.0.42-10.0.0.45",
+			pool: []func(*v1alpha1.NetworkPool){grantstest.WithPreAllocation("vip", "10.0.0.41")}, ask: []func(*v1alpha1.IPAllocation){withRecordOnly("10.0.0.40/30")}, count: 4, want: "10.0.0.42-10.0.0.45",
 		},
 		"its pinned range before that": {
-			ask: []func(*v1alpha1.IPAllocation){withRecordOnly("10.0.0.40/30"), pinned("10.0.0.20", "10.0.0.23")}, count: 4, want: "10.0.0.20-10.0.0.23",
+			ask: []func(*v1alpha1.IPAllocation){withRecordOnly("10.0.0.40/30"), grantstest.WithPinnedRange("10.0.0.20", "10.0.0.23")}, count: 4, want: "10.0.0.20-10.0.0.23",
 		},
-		"what its status says": {ask: []func(*v1alpha1.IPAllocation){withAllocatedStatus("10.0.0.40", "10.0.0.44")}, count: 4, want: "10.0.0.40-10.0.0.44"},
+		"what its status says": {ask: []func(*v1alpha1.IPAllocation){grantstest.WithAllocatedStatus("10.0.0.40", "10.0.0.44")}, count: 4, want: "10.0.0.40-10.0.0.44"},
 		"what its status says, and another has": {
-			there: func(p *grants.PoolState) { observeAllocation(p, "y", 4, withBlock("10.0.0.44/30")) },
-			ask:   []func(*v1alpha1.IPAllocation){withAllocatedStatus("10.0.0.40", "10.0.0.44")}, want: "the status shows 10.0.0.40-10.0.0.44, but 10.0.0.44/30 of it is held by IPAllocation ns/y",
+			there: func(p *grants.PoolState) {
+				grantstest.ObserveAllocation(p, "y", 4, grantstest.WithBlock("10.0.0.44/30"))
+			},
+			ask: []func(*v1alpha1.IPAllocation){grantstest.WithAllocatedStatus("10.0.0.40", "10.0.0.44")}, want: "the status shows 10.0.0.40-10.0.0.44, but 10.0.0.44/30 of it is held by IPAllocation ns/y",
 		},
 		"a pool of prefixes": {
 			pool: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {
@@ -164,11 +132,11 @@ func TestChooseBlock(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := newTestPool(t, "10.0.0.1-10.0.0.60", tt.pool...)
+			p := grantstest.NewPool(t, "10.0.0.1-10.0.0.60", tt.pool...)
 			if tt.there != nil {
 				tt.there(p)
 			}
-			c := observeAllocation(p, "x", tt.count, tt.ask...)
+			c := grantstest.ObserveAllocation(p, "x", tt.count, tt.ask...)
 			_, full, _ := p.Planner.FindAvailable(c)
 			r, refusal := p.Planner.ChooseRange(c)
 			var got string
@@ -190,11 +158,11 @@ func TestChooseBlock(t *testing.T) {
 // TestOverlappingAdoption checks that two allocations that overlapped before this manager both keep their blocks and
 // report that, and delay no other claimant.
 func TestOverlappingAdoption(t *testing.T) {
-	p := newTestPool(t, "10.0.0.1-10.0.0.60")
+	p := grantstest.NewPool(t, "10.0.0.1-10.0.0.60")
 	p.Quarantine.Adopting = true
-	x := observeAllocation(p, "x", 4, withAllocatedStatus("10.0.0.1", "10.0.0.4"))
-	y := observeAllocation(p, "y", 4, withAllocatedStatus("10.0.0.4", "10.0.0.7"))
-	z := observeAllocation(p, "z", 4)
+	x := grantstest.ObserveAllocation(p, "x", 4, grantstest.WithAllocatedStatus("10.0.0.1", "10.0.0.4"))
+	y := grantstest.ObserveAllocation(p, "y", 4, grantstest.WithAllocatedStatus("10.0.0.4", "10.0.0.7"))
+	z := grantstest.ObserveAllocation(p, "z", 4)
 	for _, c := range []*grants.Claimant{x, y} {
 		if p.Queues.ToWrite[c.Owner.UID] == nil || p.Inventory.OverlapMessageFor(c) == "" {
 			t.Errorf("%s: among those with something to do: %v, overlap %q", c.Owner.Name, p.Queues.ToWrite[c.Owner.UID] != nil, p.Inventory.OverlapMessageFor(c))
@@ -203,11 +171,11 @@ func TestOverlappingAdoption(t *testing.T) {
 	if n := p.Space.Ledger.Counts(); n.Allocated != 7 || n.Owners != 2 {
 		t.Errorf("%+v", n)
 	}
-	if p.Planner.PlanGrants(noon, 9, admitAll); p.Grants.ByClaimant[z.Owner.UID] == nil || p.Grants.ByClaimant[x.Owner.UID] != nil {
+	if p.Planner.PlanGrants(grantstest.Noon, 9, grantstest.AdmitAll); p.Grants.ByClaimant[z.Owner.UID] == nil || p.Grants.ByClaimant[x.Owner.UID] != nil {
 		t.Errorf("granted: %v", p.Grants.ByClaimant)
 	}
 	// The end of one is the end of the overlap of the other.
-	y = observeAllocation(p, "y", 4, withAllocatedStatus("10.0.0.4", "10.0.0.7"), withBlock("10.0.0.4/30"), func(o *v1alpha1.IPAllocation) { o.ResourceVersion = "2" })
+	y = grantstest.ObserveAllocation(p, "y", 4, grantstest.WithAllocatedStatus("10.0.0.4", "10.0.0.7"), grantstest.WithBlock("10.0.0.4/30"), func(o *v1alpha1.IPAllocation) { o.ResourceVersion = "2" })
 	p.ForgetClaimant(x.Owner.UID)
 	if text := p.Inventory.OverlapMessageFor(y); text != "" || !p.Space.Ledger.IsInSpace(y.CurrentRange()) {
 		t.Errorf("still: %s", text)
@@ -244,8 +212,8 @@ func TestListedAddressesFitIntoAnObject(t *testing.T) {
 // TestEditedStatusIsNoEvidence checks that a status that a user has changed is no evidence against the record of the
 // allocation (R8).
 func TestEditedStatusIsNoEvidence(t *testing.T) {
-	p := newTestPool(t, "10.0.0.1-10.0.0.60")
-	c := observeAllocation(p, "x", 4, withBlock("10.0.0.8/30"), withAllocatedStatus("10.0.0.1", "10.0.0.4"))
+	p := grantstest.NewPool(t, "10.0.0.1-10.0.0.60")
+	c := grantstest.ObserveAllocation(p, "x", 4, grantstest.WithBlock("10.0.0.8/30"), grantstest.WithAllocatedStatus("10.0.0.1", "10.0.0.4"))
 	if got := c.CurrentRange(); got != (netipx.RangeOfPrefix(netip.MustParsePrefix("10.0.0.8/30"))) {
 		t.Errorf("it has %s", got)
 	}

@@ -1,4 +1,4 @@
-package allocator
+package grants_test
 
 import (
 	"testing"

@@ -1,4 +1,4 @@
-package allocator
+package grants_test
 
 import (
 	"strings"
@@ -9,18 +9,19 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/grantstest"
 )
 
 // podPool returns a pool of four blocks of /26; a Cluster has the first one.
 func podPool(t *testing.T, change func(*v1alpha1.NetworkPoolSpec)) *grants.PoolState {
 	t.Helper()
-	p := newTestPool(t, "192.0.2.0/24", func(o *v1alpha1.NetworkPool) {
+	p := grantstest.NewPool(t, "192.0.2.0/24", func(o *v1alpha1.NetworkPool) {
 		o.Spec.AllocateReservedIPAddresses = true
 		if change != nil {
 			change(&o.Spec)
 		}
 	})
-	observeAllocation(p, "other-pods-4-1", 0, forPods(26, withBlock("192.0.2.0/26")))
+	grantstest.ObserveAllocation(p, "other-pods-4-1", 0, forPods(26, grantstest.WithBlock("192.0.2.0/26")))
 	return p
 }
 
@@ -58,8 +59,8 @@ func TestBlocksForPods(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := podPool(t, tt.spec)
-			c := observeAllocation(p, "prod-pods-4-1", 0, tt.ask)
-			_, refused := p.Planner.PlanGrants(noon, 9, admitAll)
+			c := grantstest.ObserveAllocation(p, "prod-pods-4-1", 0, tt.ask)
+			_, refused := p.Planner.PlanGrants(grantstest.Noon, 9, grantstest.AdmitAll)
 			switch g := p.Grants.ByClaimant[c.Owner.UID]; {
 			case tt.wantRefusal != "":
 				if refusal := refused[c]; refusal == nil || !strings.Contains(refusal.Message, tt.wantRefusal) {
@@ -78,8 +79,8 @@ func TestBlocksForPods(t *testing.T) {
 // event names the Cluster.
 func TestStatusOfPodBlock(t *testing.T) {
 	p := podPool(t, nil)
-	c := observeAllocation(p, "prod-pods-4-1", 0, forPods(26, withBlock("192.0.2.64/26")))
-	step := c.Kind.NextServeStep(p.Inventory, c, &grants.Attempt{Now: noon})
+	c := grantstest.ObserveAllocation(p, "prod-pods-4-1", 0, forPods(26, grantstest.WithBlock("192.0.2.64/26")))
+	step := c.Kind.NextServeStep(p.Inventory, c, &grants.Attempt{Now: grantstest.Noon})
 	if listed, ok := step.StatusPatch["addresses"].([]string); !ok || len(listed) > 0 || step.StatusPatch["cidr"] != "192.0.2.64/26" {
 		t.Errorf("%+v", step.StatusPatch)
 	}
