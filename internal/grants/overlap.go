@@ -100,6 +100,10 @@ func (o *Overlap) UsedRangesIn(ranges []netipx.IPRange) (out []netipx.IPRange) {
 			if slices.ContainsFunc(facts, o.provesUse) {
 				out = append(out, intersectRanges(r, taken))
 			}
+			if r.To().Less(taken.To()) {
+				next = r.To().Next() // it may reach into the next range
+				return false
+			}
 			return true
 		})
 		if !next.IsValid() {
