@@ -16,10 +16,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// Base is the pool as an object: its key, and the version that the next commit is based on, which is nil if the pool
-// does not exist. That version is replaced as a whole and never modified. Base answers what its spec and its status
-// alone answer.
-type Base struct {
+// BasePool is the pool as an object: its key, and the version that the next commit is based on, which is nil if the
+// pool does not exist. That version is replaced as a whole and never modified. BasePool answers what its spec and its
+// status alone answer.
+type BasePool struct {
 	Key pools.Key
 	// Pool is the pool as the last write of this manager, or a newer read, returned it.
 	Pool       v1alpha1.Pool
@@ -28,7 +28,7 @@ type Base struct {
 
 // addAddressesAdvice returns the advice for a pool whose spec leaves no address. For a mirror the advice names the
 // mirrored pool, because the spec comes from there.
-func (b *Base) addAddressesAdvice() string {
+func (b *BasePool) addAddressesAdvice() string {
 	if source := b.mirroredPoolName(); source != "" {
 		return fmt.Sprintf("add addresses to %s, or exclude fewer", source)
 	}
@@ -37,7 +37,7 @@ func (b *Base) addAddressesAdvice() string {
 
 // recordedBlockPrefix returns the prefix that status.blocks has for the IPAllocation of a name. It is not valid if
 // there is none.
-func (b *Base) recordedBlockPrefix(name string) netip.Prefix {
+func (b *BasePool) recordedBlockPrefix(name string) netip.Prefix {
 	for _, on := range b.Pool.PoolStatus().Blocks {
 		if on.Allocation == name {
 			p, _ := netip.ParsePrefix(on.Range)
@@ -48,17 +48,17 @@ func (b *Base) recordedBlockPrefix(name string) netip.Prefix {
 }
 
 // isBlockOpenWithUID reports whether the block of a name and a UID is open on record.
-func (b *Base) isBlockOpenWithUID(name string, uid types.UID) bool {
+func (b *BasePool) isBlockOpenWithUID(name string, uid types.UID) bool {
 	return b.Pool != nil && slices.ContainsFunc(b.Pool.PoolStatus().Blocks, func(on v1alpha1.CarvedBlock) bool {
 		return on.Allocation == name && on.UID == string(uid)
 	})
 }
 
 // isCarved reports whether the pool takes its addresses from another pool.
-func (b *Base) isCarved() bool { return b.Pool != nil && b.Pool.PoolSpec().Carve != nil }
+func (b *BasePool) isCarved() bool { return b.Pool != nil && b.Pool.PoolSpec().Carve != nil }
 
 // parentKey returns the pool that this pool is carved from, or the zero key if it is not carved.
-func (b *Base) parentKey() pools.Key {
+func (b *BasePool) parentKey() pools.Key {
 	if b.Pool == nil {
 		return pools.Key{}
 	}
@@ -67,12 +67,12 @@ func (b *Base) parentKey() pools.Key {
 }
 
 // IsBlockOpen reports whether the block of a name is open on record.
-func (b *Base) IsBlockOpen(name string) bool {
+func (b *BasePool) IsBlockOpen(name string) bool {
 	return b.Pool != nil && slices.ContainsFunc(b.Pool.PoolStatus().Blocks, func(block v1alpha1.CarvedBlock) bool { return block.Allocation == name })
 }
 
 // OpenBlockRanges returns the ranges of the blocks that are open on record.
-func (b *Base) OpenBlockRanges() (out []netipx.IPRange) {
+func (b *BasePool) OpenBlockRanges() (out []netipx.IPRange) {
 	if b.Pool == nil {
 		return nil
 	}
@@ -87,7 +87,7 @@ func (b *Base) OpenBlockRanges() (out []netipx.IPRange) {
 // DirectClaimRefusal returns the refusal for a new claim that names a mirror by its own name. It is nil if the pool
 // is not a mirror, or if the mirrored pool was handed over for good. The in-cluster provider does not count the
 // IPAddress of such a claim, so it would grant the address again as soon as it is started again.
-func (b *Base) DirectClaimRefusal() *Refusal {
+func (b *BasePool) DirectClaimRefusal() *Refusal {
 	ref, mirror := incluster.RefForMirror(b.Key.Kind, b.Key.Name)
 	if !mirror || b.Pool == nil || incluster.HasHandedOverAnnotation(b.Pool) || incluster.IsEnded(b.Pool) {
 		return nil
@@ -98,7 +98,7 @@ func (b *Base) DirectClaimRefusal() *Refusal {
 
 // MirroredClaimRefusal returns the refusal for a new claim that names the mirrored pool. It is nil unless the
 // mirrored pool has ended or is about to end. Without this refusal, claims would name a pool that is gone for ever.
-func (b *Base) MirroredClaimRefusal() *Refusal {
+func (b *BasePool) MirroredClaimRefusal() *Refusal {
 	ref, mirror := incluster.RefForMirror(b.Key.Kind, b.Key.Name)
 	if !mirror || b.Pool == nil {
 		return nil
@@ -116,7 +116,7 @@ func (b *Base) MirroredClaimRefusal() *Refusal {
 
 // MirrorDeletionMessage returns the message that names the object that keeps the mirrored pool, if that was handed
 // over and is being deleted. It is empty otherwise.
-func (b *Base) MirrorDeletionMessage() string {
+func (b *BasePool) MirrorDeletionMessage() string {
 	if _, mirror := incluster.RefForMirror(b.Key.Kind, b.Key.Name); !mirror {
 		return ""
 	}
@@ -125,7 +125,7 @@ func (b *Base) MirrorDeletionMessage() string {
 
 // MirrorGateway returns the gateway for the IPAddresses of a mirror that is in no network of the pool. It is empty if
 // there is none.
-func (b *Base) MirrorGateway(base v1alpha1.Pool) string {
+func (b *BasePool) MirrorGateway(base v1alpha1.Pool) string {
 	if _, mirror := incluster.RefForMirror(b.Key.Kind, b.Key.Name); !mirror {
 		return ""
 	}
@@ -135,7 +135,7 @@ func (b *Base) MirrorGateway(base v1alpha1.Pool) string {
 // mirrorProblem returns why a mirror does not have the current spec of its mirrored pool, empty if it has. If another
 // writer changes the spec of a mirror, its addresses are in no pool of the in-cluster provider, so nothing of it is
 // granted.
-func (b *Base) mirrorProblem() string {
+func (b *BasePool) mirrorProblem() string {
 	source := b.mirroredPoolName()
 	if source == "" {
 		return ""
@@ -151,7 +151,7 @@ func (b *Base) mirrorProblem() string {
 
 // mirroredPoolName returns the name of the in-cluster provider's pool that this pool mirrors, whose spec a user has
 // to change. It is empty if the pool is not a mirror.
-func (b *Base) mirroredPoolName() string {
+func (b *BasePool) mirroredPoolName() string {
 	if b.Pool == nil {
 		return ""
 	}
@@ -169,7 +169,7 @@ func MirroredPoolName(pool v1alpha1.Pool) string {
 }
 
 // EditablePoolName returns how messages name the pool whose spec a user has to change.
-func (b *Base) EditablePoolName() string { return cmp.Or(b.mirroredPoolName(), "the pool") }
+func (b *BasePool) EditablePoolName() string { return cmp.Or(b.mirroredPoolName(), "the pool") }
 
 // pausingPoolName returns the name of the mirrored pool if the annotation that pauses this pool has to be removed
 // there. It is empty if it has to be removed from this pool. A mirror is paused with its mirrored pool until that is
@@ -187,6 +187,6 @@ const mirrorRemovedMessage = "the previous mirror was deleted by clusterctl move
 	incluster.MovedFromAnnotation + " from it"
 
 // usesReleaseOrder reports whether claims get the addresses that were released longest ago.
-func (b *Base) usesReleaseOrder() bool {
+func (b *BasePool) usesReleaseOrder() bool {
 	return b.Pool != nil && b.Pool.PoolSpec().AllocationOrder == v1alpha1.LeastRecentlyUsedOrder
 }

@@ -43,7 +43,7 @@ type CarvedPool struct {
 	// LastEnqueuedLayout is the layout of this pool for which its child pools were last enqueued.
 	LastEnqueuedLayout *poolspec.Layout
 
-	base      *Base
+	base      *BasePool
 	space     *Space
 	claimants *Claimants
 }

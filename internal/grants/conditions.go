@@ -24,7 +24,7 @@ type Conditions struct {
 	// Unpublished are the claimants whose status does not show yet what blocks them, with the condition to write.
 	Unpublished map[*Claimant]metav1.Condition
 
-	base      *Base
+	base      *BasePool
 	term      *TermState
 	addresses *Addresses
 }

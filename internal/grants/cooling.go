@@ -16,7 +16,7 @@ import (
 type Cooling struct {
 	Periods *cooling.Set
 
-	base  *Base
+	base  *BasePool
 	space *Space
 	clock *Clock
 }

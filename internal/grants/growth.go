@@ -18,7 +18,7 @@ import (
 
 // Growth decides on the blocks of a carved pool (R13): which it requests, opens, drains and releases.
 type Growth struct {
-	base       *Base
+	base       *BasePool
 	space      *Space
 	term       *TermState
 	quarantine *Quarantine

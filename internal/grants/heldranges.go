@@ -21,7 +21,7 @@ import (
 type HeldRanges struct {
 	byRange map[netipx.IPRange]v1alpha1.HeldRange
 
-	base      *Base
+	base      *BasePool
 	space     *Space
 	addresses *Addresses
 	carved    *CarvedPool

@@ -14,7 +14,7 @@ import (
 // Inventory is who has which address of the pool, and which one a claimant may have. It is all that the kinds of
 // claimants get, and they only read it. It has no state of its own.
 type Inventory struct {
-	Base       *Base
+	Base       *BasePool
 	Space      *Space
 	Claimants  *Claimants
 	Addresses  *Addresses

@@ -25,7 +25,7 @@ type Moves struct {
 	unfinishedMoves map[types.UID]*term.Retry
 
 	claimants *Claimants
-	base      *Base
+	base      *BasePool
 	addresses *Addresses
 	space     *Space
 }

@@ -18,7 +18,7 @@ type Planner struct {
 	// once per plan, because thousands of claimants may wait.
 	cachedExhaustedRefusal *Refusal
 
-	base      *Base
+	base      *BasePool
 	space     *Space
 	claimants *Claimants
 	term      *TermState

@@ -58,7 +58,7 @@ type PoolState struct {
 	Dropped bool
 
 	Clock      *Clock
-	Base       *Base
+	Base       *BasePool
 	Term       *TermState
 	Claimants  *Claimants
 	Space      *Space
@@ -90,7 +90,7 @@ type PoolState struct {
 func NewPoolState(key pools.Key, kinds []ClaimantKind, q *Quota) *PoolState {
 	m := &PoolState{}
 	m.Clock = &Clock{}
-	m.Base = &Base{Key: key}
+	m.Base = &BasePool{Key: key}
 	m.Term = &TermState{jitter: rand.N[time.Duration], base: m.Base}
 	m.Claimants = &Claimants{kinds: kinds, ByUID: map[types.UID]*Claimant{}, counts: map[ClaimantKind]int{}, ByName: map[types.NamespacedName]*Claimant{}, byOwner: map[types.NamespacedName]map[types.UID]*Claimant{}}
 	m.Space = &Space{Ledger: ledger.New(nil, 128), base: m.Base}

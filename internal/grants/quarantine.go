@@ -29,7 +29,7 @@ type Quarantine struct {
 	// no commit changes it.
 	Adopting, AdoptionEventPending bool
 
-	base      *Base
+	base      *BasePool
 	clock     *Clock
 	term      *TermState
 	claimants *Claimants

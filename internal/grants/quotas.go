@@ -18,7 +18,7 @@ type Quotas struct {
 	Shared *Quota
 	Limit  func(types.NamespacedName) (int64, bool)
 
-	base   *Base
+	base   *BasePool
 	grants *Grants
 }
 

@@ -17,7 +17,7 @@ import (
 // Releases starts and ends cooling periods (R9). It has no state: Cooling has the periods, and Queues has the
 // claimants that wait for room for theirs.
 type Releases struct {
-	base      *Base
+	base      *BasePool
 	space     *Space
 	clock     *Clock
 	cooling   *Cooling

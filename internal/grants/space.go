@@ -29,7 +29,7 @@ type Space struct {
 	// layoutBlocks are the blocks that Layout was compiled from.
 	layoutBlocks []v1alpha1.CarvedBlock
 
-	base *Base
+	base *BasePool
 }
 
 // AllocatesPrefixes reports whether the pool allocates prefixes instead of single addresses.

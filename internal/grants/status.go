@@ -28,7 +28,7 @@ import (
 // StatusBuilder writes the status of the pool, with its conditions, as the next commit sends it. It has no state, and
 // writes nothing but the status that it is passed.
 type StatusBuilder struct {
-	base       *Base
+	base       *BasePool
 	space      *Space
 	claimants  *Claimants
 	quarantine *Quarantine

@@ -39,7 +39,7 @@ type TermState struct {
 	TakeoverChecked             bool
 	LastCommitAt                time.Time
 
-	base *Base
+	base *BasePool
 }
 
 // SetFenced records that this manager is the holder on record since before its watches began, in a term.
