@@ -172,6 +172,15 @@ var neighbours = []scenario{
 			resize("10.0.0.1-10.0.0.8"), add("b"), add("c"), allocate("y", 2), deallocate("x"),
 		},
 	},
+	{
+		// The block of the younger pool reaches over addresses that the older one leaves out.
+		name: "elder widened around the middle of a block", spec: Pool("10.0.0.1-10.0.0.2"), capacity: 6, ordered: true, claims: []string{"a"},
+		script: []action{
+			makeNeighbour("10.0.0.3-10.0.0.8"), allocate("x", 4, func(o *v1alpha1.IPAllocation) { o.Spec.PoolRef.Name = neighbour }),
+			edit(poolName, "two ranges", func(s *v1alpha1.NetworkPoolSpec) { s.Addresses = []string{"10.0.0.1-10.0.0.4", "10.0.0.6-10.0.0.8"} }),
+			add("b"), add("c"), add("d"), add("e"), deallocate("x"),
+		},
+	},
 }
 
 func init() { scenarios = slices.Concat(scenarios, neighbours) } //nolint:gochecknoinits // one list, in three files
