@@ -43,7 +43,7 @@ func conditionFromReport(found nodeipam.Report, selected bool) metav1.Condition 
 		out.Message = fmt.Sprintf("the pod CIDRs of %s overlap those of others: their events say which", text.FormatCount(found.ConflictingNodes, "Node", "Nodes"))
 	case found.RefusedCount > 0 && len(found.FullRanges) > 0:
 		out.Reason = v1alpha1.ExhaustedReason
-		out.Message = fmt.Sprintf("%s: all ClusterCIDRs that match are full: %s", formatWaitingNodes(found), joinRanges(found.FullRanges))
+		out.Message = fmt.Sprintf("%s: all ClusterCIDRs that match are full: %s", formatWaitingNodes(found), text.JoinNames(found.FullRanges, maxNamedRanges))
 	case found.RefusedCount > 0:
 		out.Reason = v1alpha1.NoMatchReason
 		out.Message = formatWaitingNodes(found) + ": no ClusterCIDR selects them"
@@ -51,14 +51,6 @@ func conditionFromReport(found nodeipam.Report, selected bool) metav1.Condition 
 		out.Status, out.Reason = metav1.ConditionTrue, v1alpha1.ReadyReason
 	}
 	return out
-}
-
-// joinRanges joins the names of ClusterCIDRs, up to maxNamedRanges of them.
-func joinRanges(names []string) string {
-	if n := len(names) - maxNamedRanges; n > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamedRanges], ", "), n)
-	}
-	return strings.Join(names, ", ")
 }
 
 // formatWaitingNodes returns how many Nodes wait, with the names of some.

@@ -200,11 +200,7 @@ func (st *StatusBuilder) DeletionMessage() string {
 		}
 		return len(names) < named
 	})
-	text := fmt.Sprintf("the pool is being deleted and waits until all of its addresses are released; delete the machines, claims and allocations that have some: %s", strings.Join(names, ", "))
-	if int(n) > len(names) {
-		text += fmt.Sprintf(" and %d more", int(n)-len(names))
-	}
-	return text
+	return "the pool is being deleted and waits until all of its addresses are released; delete the machines, claims and allocations that have some: " + text.JoinSomeNames(names, int(n))
 }
 
 func compareStrings(a, b string) int {

@@ -12,7 +12,7 @@ import (
 func BenchmarkUsersMessage(b *testing.B) {
 	p := grantstest.NewPoolWithClaims(b, 100_000)
 	for b.Loop() {
-		if !strings.HasSuffix(p.Status.DeletionMessage(), "[ns/claim-0 ns/claim-1 ns/claim-2] and 99997 more") {
+		if !strings.HasSuffix(p.Status.DeletionMessage(), ": ns/claim-0, ns/claim-1, ns/claim-2 and 99997 more") {
 			b.Fatal(p.Status.DeletionMessage())
 		}
 	}

@@ -3,7 +3,6 @@ package migrate
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -60,9 +59,5 @@ func isInfrastructureOwner(owner metav1.OwnerReference, kind string) bool {
 
 // summarizeNames formats the number of objects of a kind and the names of the first of them.
 func summarizeNames(kind string, names []string) string {
-	out := text.FormatCount(len(names), kind, kind+"s") + " (" + strings.Join(names[:min(maxNamedMachines, len(names))], ", ")
-	if more := len(names) - maxNamedMachines; more > 0 {
-		out += fmt.Sprintf(" and %d more", more)
-	}
-	return out + ")"
+	return fmt.Sprintf("%s (%s)", text.FormatCount(len(names), kind, kind+"s"), text.JoinNames(names, maxNamedMachines))
 }

@@ -5,12 +5,12 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"go4.org/netipx"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
 // Holder is an object that holds a range.
@@ -46,11 +46,8 @@ func ValidateNoCutOff(old, next *Layout, holders []Holder) field.ErrorList {
 	if n == 0 {
 		return nil
 	}
-	message := "would cut off addresses that are in use: " + strings.Join(names, ", ")
-	if n > maxNamedHolders {
-		message += fmt.Sprintf(" and %d more", n-maxNamedHolders)
-	}
-	return field.ErrorList{field.Forbidden(field.NewPath("spec"), message+"; delete their claims first, or keep the addresses in the pool")}
+	message := fmt.Sprintf("would cut off addresses that are in use: %s; delete their claims first, or keep the addresses in the pool", text.JoinSomeNames(names, n))
+	return field.ErrorList{field.Forbidden(field.NewPath("spec"), message)}
 }
 
 // PinsInUseWarnings returns a warning for each preAllocation that the next spec adds or changes, and whose address a

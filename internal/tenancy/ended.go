@@ -3,9 +3,9 @@ package tenancy
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
 // DecideWithdrawal decides what happens to the IPAllocations of a Cluster that gets no more of them. It returns in
@@ -27,9 +27,6 @@ func DecideWithdrawal(blocks []*v1alpha1.IPAllocation, why string) (unanswered [
 		return unanswered, ""
 	}
 	slices.Sort(stays)
-	named := strings.Join(stays[:min(len(stays), maxNamesInMessage)], ", ")
-	if n := len(stays) - maxNamesInMessage; n > 0 {
-		named += fmt.Sprintf(" and %d more", n)
-	}
-	return unanswered, fmt.Sprintf("%s; the Cluster keeps what it has until you delete the IPAllocation %s: Services that have its addresses in default-pool lose them then", why, named)
+	return unanswered, fmt.Sprintf("%s; the Cluster keeps what it has until you delete the IPAllocation %s: Services that have its addresses in default-pool lose them then",
+		why, text.JoinNames(stays, maxNamesInMessage))
 }

@@ -2,9 +2,9 @@ package tenancy
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
 const (
@@ -86,9 +86,4 @@ func formatAddressCount(n int32) string {
 }
 
 // joinPoolMessages joins messages about pools, up to maxNamesInMessage of them.
-func joinPoolMessages(items []string) string {
-	if n := len(items); n > maxNamesInMessage {
-		return fmt.Sprintf("%s; and %d more", strings.Join(items[:maxNamesInMessage], "; "), n-maxNamesInMessage)
-	}
-	return strings.Join(items, "; ")
-}
+func joinPoolMessages(items []string) string { return text.JoinMessages(items, maxNamesInMessage) }
