@@ -8,16 +8,20 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/record"
 )
 
 // heartbeats records, by the clock of the manager, when the heartbeat of each host last changed: clocks are not
-// compared (T1). A host is alive once its heartbeat was seen to change, and silent once it has not changed for 2.5
-// times the duration of its Lease: by then another host has taken its addresses over, if there is one. Each host that
-// becomes silent is sent as an event, so no reconcile has to poll for it.
+// compared (T1). A host is alive once its heartbeat was seen to change, and silent once it has not changed for the
+// FailoverTimeout of its lifetime. Each host that becomes silent is sent as an event, so no reconcile has to poll for
+// it.
+//
+// hostlb.HostState does so for the hosts, where each new version of the Lease is a change and a host is alive until its
+// heartbeat has timed out: in doubt, no host takes over. Here only a renewal is a change, and a host is alive after one:
+// in doubt, it is reported neither as alive nor as silent.
 type heartbeats struct {
 	mu          sync.Mutex
 	byHost      map[string]*heartbeat
@@ -46,12 +50,9 @@ const (
 	livenessSilent
 )
 
-// silenceTimeout returns how long the heartbeat of a host must be unchanged until the host is silent.
-func silenceTimeout(duration time.Duration) time.Duration { return duration * 5 / 2 }
-
 // noHostTimeout is how long no host may have an address until the condition shows it: longer than a start and a
 // failover take.
-var noHostTimeout = silenceTimeout(hostlb.DefaultTiming().Lifetime)
+var noHostTimeout = hostlb.DefaultTiming().FailoverTimeout()
 
 func newHeartbeats() *heartbeats {
 	return &heartbeats{byHost: map[string]*heartbeat{}, recheck: make(chan struct{}, 1), silentHosts: make(chan event.TypedGenericEvent[string])}
@@ -63,17 +64,14 @@ func newHeartbeats() *heartbeats {
 func (h *heartbeats) observeHeartbeat(host string, o *coordinationv1.Lease, isNew bool, now time.Time) (woke bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var renewed time.Time
-	if o.Spec.RenewTime != nil {
-		renewed = o.Spec.RenewTime.Time
-	}
+	renewed, lifetime := record.ParseRenewal(o)
 	tracked := h.byHost[host]
 	if tracked == nil {
 		tracked = h.startTracking(host, now)
 	}
 	changed := isNew || (tracked.observed && !tracked.renewTime.Equal(renewed))
 	tracked.observed, tracked.renewTime = true, renewed
-	tracked.timeout = silenceTimeout(cmp.Or(time.Duration(ptr.Deref(o.Spec.LeaseDurationSeconds, 0))*time.Second, hostlb.DefaultTiming().Lifetime))
+	tracked.timeout = hostlb.NewTiming(cmp.Or(lifetime, hostlb.DefaultTiming().Lifetime)).FailoverTimeout()
 	if changed {
 		woke = tracked.liveness != livenessAlive
 		tracked.liveness, tracked.lastChange = livenessAlive, now

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/client-go/util/workqueue"
@@ -125,7 +124,7 @@ func (r *Reconciler) requestsForHostObject(ctx context.Context, o client.Object,
 	if !ok || !record.IsHeartbeatName(o.GetName()) {
 		return r.requestsForLock(ctx, o)
 	}
-	host := strings.TrimPrefix(l.Name, record.HeartbeatName(""))
+	host := record.HostFromHeartbeatName(l.Name)
 	if !r.heartbeats.observeHeartbeat(host, l, isNew, r.Now()) {
 		return nil
 	}

@@ -35,6 +35,10 @@ func (t Timing) HeartbeatTimeout() time.Duration {
 	return t.Lifetime + max(t.Lifetime/4, 5*t.RetryInterval/2)
 }
 
+// FailoverTimeout returns how long a heartbeat must be unchanged until another host has taken over the addresses of its
+// host, if there is one that can: a takeover begins after HeartbeatTimeout.
+func (t Timing) FailoverTimeout() time.Duration { return t.Lifetime * 5 / 2 }
+
 // APITimeout returns how long a host waits for an answer of the API server.
 func (t Timing) APITimeout() time.Duration { return t.Lifetime / 3 }
 

@@ -41,6 +41,9 @@ func LockName(a netip.Addr, network string) string {
 // HeartbeatName returns the name of the heartbeat of a host.
 func HeartbeatName(host string) string { return heartbeatPrefix + host }
 
+// HostFromHeartbeatName returns the host whose heartbeat is the Lease of this name.
+func HostFromHeartbeatName(name string) string { return strings.TrimPrefix(name, heartbeatPrefix) }
+
 // IsHeartbeatName reports whether a Lease of this name is a heartbeat.
 func IsHeartbeatName(name string) bool { return strings.HasPrefix(name, heartbeatPrefix) }
 
@@ -89,6 +92,12 @@ type heartbeatData struct {
 	ForwardsTraffic bool             `json:"forwards,omitempty"`
 }
 
+// ParseRenewal returns what a heartbeat shows of the life of its host, even where the annotation cannot be parsed: when it
+// was last renewed, by the clock of the host, and the lifetime of the addresses of the host, 0 if it does not have it.
+func ParseRenewal(o *coordinationv1.Lease) (renewed time.Time, lifetime time.Duration) {
+	return ptr.Deref(o.Spec.RenewTime, metav1.MicroTime{}).Time, time.Duration(ptr.Deref(o.Spec.LeaseDurationSeconds, 0)) * time.Second
+}
+
 // ParseHeartbeat returns the host of a heartbeat, and the machine that uses its name, identified by the boot ID of its
 // kernel.
 func ParseHeartbeat(o *coordinationv1.Lease) (h hostlb.Host, machine string, err error) {
@@ -96,8 +105,8 @@ func ParseHeartbeat(o *coordinationv1.Lease) (h hostlb.Host, machine string, err
 	if err := json.Unmarshal([]byte(o.Annotations[v1alpha1.HostLBAnnotation]), &data); err != nil {
 		return h, "", fmt.Errorf("the annotation %s of Lease %s/%s cannot be read; delete the Lease, its host makes it again: %w", v1alpha1.HostLBAnnotation, o.Namespace, o.Name, err)
 	}
-	h = hostlb.Host{Name: strings.TrimPrefix(o.Name, heartbeatPrefix), Networks: data.Networks, Network: data.Network, Node: data.Node, OwnAddresses: data.OwnAddresses, ForwardsTraffic: data.ForwardsTraffic}
-	h.Lifetime = time.Duration(ptr.Deref(o.Spec.LeaseDurationSeconds, 0)) * time.Second
+	h = hostlb.Host{Name: HostFromHeartbeatName(o.Name), Networks: data.Networks, Network: data.Network, Node: data.Node, OwnAddresses: data.OwnAddresses, ForwardsTraffic: data.ForwardsTraffic}
+	_, h.Lifetime = ParseRenewal(o)
 	return h, ptr.Deref(o.Spec.HolderIdentity, ""), nil
 }
 

@@ -57,6 +57,11 @@ func TestHeartbeatRoundTrip(t *testing.T) {
 	g.Expect(machine).To(Equal("boot"))
 	g.Expect(cmp.Diff(want, got, addresses)).To(BeEmpty())
 	g.Expect(o.Spec.RenewTime.Equal(&at)).To(BeTrue())
+	o.Annotations = nil
+	renewed, lifetime := ParseRenewal(o)
+	g.Expect(renewed.Equal(at.Time) && lifetime == want.Lifetime).To(BeTrue(), "%s, %s", renewed, lifetime)
+	renewed, lifetime = ParseRenewal(&coordinationv1.Lease{})
+	g.Expect(renewed.IsZero() && lifetime == 0).To(BeTrue(), "a Lease without either: %s, %s", renewed, lifetime)
 	g.Expect(*o.Spec.LeaseDurationSeconds).To(BeEquivalentTo(10))
 	g.Expect(IsHeartbeatName(o.Name) && !IsLockName(o.Name)).To(BeTrue())
 }
