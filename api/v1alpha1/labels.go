@@ -35,7 +35,8 @@ const (
 	LBPoolSizeAnnotation = "butler.butlerlabs.dev/lb-pool-size"
 
 	// TriedPoolsAnnotation on a Cluster that has no block yet lists the pools that had none for it. It is
-	// written by the manager, as JSON, and removed when the Cluster is served.
+	// written by the manager, as JSON, and removed when the Cluster is served. On an IPLease that was created
+	// for a Service it lists the pools that had no address for the Service before.
 	TriedPoolsAnnotation = "butler.butlerlabs.dev/tried-pools"
 
 	// TriedGrowthPoolsAnnotation is the same for the block that a Cluster is to grow by.

@@ -16,6 +16,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/exact"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/leaseports"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
 // createRetryDelay is how long the controller waits before it creates a lease again that the API server has refused,
@@ -74,7 +75,7 @@ func (w *leaseWriter) createLease(ctx context.Context, m *leaseports.LeaseReques
 	if m.Address.IsValid() {
 		o.Spec.Address = m.Address.String()
 	}
-	if tried := leaseports.FormatTriedPools(m.TriedPools); tried != "" {
+	if tried := tenancy.FormatAttempts(m.TriedPools); tried != "" {
 		o.Annotations = map[string]string{v1alpha1.TriedPoolsAnnotation: tried}
 	}
 	err = w.api.Client.Create(ctx, o)

@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
 // Port is a protocol and a port number of an address.
@@ -114,11 +115,11 @@ type Lease struct {
 	// reports whether an address was granted to it, which its status may not show yet.
 	Deleting, HasAddressRecord bool
 	// MadeForServices reports whether the manager created the lease for Services. OnlyService is then the only Service
-	// that may use it, empty if any Service that requests the address may. TriedPools are the pools that had no address
-	// for it, each with its fingerprint at that time.
+	// that may use it, empty if any Service that requests the address may. TriedPools are the attempts at pools that
+	// had no address for it.
 	MadeForServices bool
 	OnlyService     string
-	TriedPools      map[v1alpha1.PoolReference]string
+	TriedPools      []tenancy.PoolAttempt
 	// NamespaceSelector selects the other namespaces whose Services may use the lease, nil if none may; SelectorText is
 	// its canonical text; SelectorError is why it is not valid.
 	NamespaceSelector           labels.Selector

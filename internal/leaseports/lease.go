@@ -10,13 +10,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
 // NewLease converts an IPLease.
 func NewLease(l *v1alpha1.IPLease) Lease {
 	out := Lease{
 		Name: l.Name, UID: l.UID, ResourceVersion: l.ResourceVersion, Created: l.CreationTimestamp.Time,
-		Deleting: l.DeletionTimestamp != nil, ShownBy: l.Status.ShownBy, TriedPools: parseTriedPools(l), AddressInUse: l.AddressInUse(), SelectorText: FormatSelector(l.Spec.NamespaceSelector),
+		Deleting: l.DeletionTimestamp != nil, ShownBy: l.Status.ShownBy, TriedPools: tenancy.ParseAttempts(l.Annotations[v1alpha1.TriedPoolsAnnotation]), AddressInUse: l.AddressInUse(), SelectorText: FormatSelector(l.Spec.NamespaceSelector),
 	}
 	out.Pool = v1alpha1.PoolReference{Kind: cmp.Or(l.Spec.PoolRef.Kind, v1alpha1.NetworkPoolKind), Name: l.Spec.PoolRef.Name}
 	out.OnlyService, out.MadeForServices = l.Labels[v1alpha1.MadeForServicesLabel]
@@ -76,29 +77,4 @@ func FormatSelector(s *metav1.LabelSelector) string {
 		panic(err) // it has only strings
 	}
 	return string(text)
-}
-
-// triedPool is an entry of the annotation with the pools that were tried for a lease.
-type triedPool struct {
-	v1alpha1.PoolReference
-
-	Fingerprint string `json:"was"`
-}
-
-// parseTriedPools returns the pools that were tried for a lease, each with its fingerprint. An annotation that cannot
-// be parsed counts as empty: the pools are tried again.
-func parseTriedPools(l *v1alpha1.IPLease) map[v1alpha1.PoolReference]string {
-	text, ok := l.Annotations[v1alpha1.TriedPoolsAnnotation]
-	if !ok {
-		return nil
-	}
-	var all []triedPool
-	if json.Unmarshal([]byte(text), &all) != nil {
-		return nil
-	}
-	out := map[v1alpha1.PoolReference]string{}
-	for _, t := range all {
-		out[t.PoolReference] = t.Fingerprint
-	}
-	return out
 }

@@ -2,7 +2,6 @@ package leaseports
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/record"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
 // Pool is a pool of a load balancer class, as one namespace may use it.
@@ -34,9 +34,11 @@ type Pool struct {
 	HasAddress func(netip.Addr) bool
 }
 
-// fingerprint returns the state of the pool that is recorded when it has no address for a lease. The pool is tried
-// again once its fingerprint has changed.
-func (p *Pool) fingerprint() string { return fmt.Sprintf("%d/%d", p.Generation, p.AvailableIPs) }
+// attempt returns what is recorded when the pool has no address for a lease. The pool is tried again once the
+// fingerprint has changed.
+func (p *Pool) attempt() tenancy.PoolAttempt {
+	return tenancy.PoolAttempt{Pool: p.Ref, Fingerprint: fmt.Sprintf("%d/%d", p.Generation, p.AvailableIPs)}
+}
 
 // LeaseRequest is a lease to create.
 type LeaseRequest struct {
@@ -45,31 +47,10 @@ type LeaseRequest struct {
 	Address netip.Addr
 	// OnlyService is the only Service that may use the lease, empty if any Service that requests the address may.
 	OnlyService string
-	// TriedPools are the pools that had no address for the lease, each with its fingerprint.
-	TriedPools map[v1alpha1.PoolReference]string
+	// TriedPools are the attempts at pools that had no address for the lease.
+	TriedPools []tenancy.PoolAttempt
 	// Replaces is the lease to delete first: its pool has no address for it, and it never had one.
 	Replaces *Lease
-}
-
-// FormatTriedPools returns the annotation with the pools that were tried for a lease, empty if there are none.
-func FormatTriedPools(all map[v1alpha1.PoolReference]string) string {
-	if len(all) == 0 {
-		return ""
-	}
-	var out []triedPool
-	for ref, address := range all {
-		out = append(out, triedPool{ref, address})
-	}
-	slices.SortFunc(out, func(a, b triedPool) int { return comparePoolRefs(a.PoolReference, b.PoolReference) })
-	text, err := json.Marshal(out)
-	if err != nil {
-		panic(err) // it has only strings
-	}
-	return string(text)
-}
-
-func comparePoolRefs(a, b v1alpha1.PoolReference) int {
-	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
 }
 
 // PlanLeases finds the leases of Services that name none: those that are created from pools of their class. It returns
@@ -86,7 +67,7 @@ func PlanLeases(services []Service, leases []Lease, pools []Pool, now time.Time)
 	}
 	m.pools = slices.Clone(pools)
 	slices.SortFunc(m.pools, func(a, b Pool) int {
-		return cmp.Or(cmp.Compare(a.Priority, b.Priority), comparePoolRefs(a.Ref, b.Ref))
+		return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Ref.Kind, b.Ref.Kind), cmp.Compare(a.Ref.Name, b.Ref.Name))
 	})
 	for i := range m.pools {
 		m.remainingLeases[m.pools[i].Ref] = m.pools[i].remainingLeases(leases)
@@ -233,10 +214,7 @@ func (lp *leasePlanner) planLease(s *Service, name string, family int) (*LeaseRe
 		out.OnlyService = s.Name
 	}
 	if l != nil {
-		out.TriedPools = maps.Clone(l.TriedPools)
-		if out.TriedPools == nil {
-			out.TriedPools = map[v1alpha1.PoolReference]string{}
-		}
+		out.TriedPools = l.TriedPools
 	}
 	var first, best *Pool
 	why := ""
@@ -246,7 +224,7 @@ func (lp *leasePlanner) planLease(s *Service, name string, family int) (*LeaseRe
 		case p.LoadBalancerClass != s.LoadBalancerClass || p.Family != family || (s.RequestedAddress.IsValid() && !p.HasAddress(s.RequestedAddress)):
 			continue
 		case l != nil && p.Ref == l.Pool:
-			out.TriedPools[p.Ref] = p.fingerprint()
+			out.TriedPools = tenancy.WithAttempt(out.TriedPools, p.attempt())
 			continue
 		case !p.IsOpen:
 			why = "; " + p.ClosedMessage
@@ -255,7 +233,7 @@ func (lp *leasePlanner) planLease(s *Service, name string, family int) (*LeaseRe
 		if first == nil {
 			first = p
 		}
-		if best == nil && lp.remainingLeases[p.Ref] > 0 && out.TriedPools[p.Ref] != p.fingerprint() {
+		if best == nil && lp.remainingLeases[p.Ref] > 0 && !slices.Contains(out.TriedPools, p.attempt()) {
 			best = p
 		}
 	}

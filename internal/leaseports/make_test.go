@@ -2,6 +2,7 @@ package leaseports
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
 const class = "butler.butlerlabs.dev/metallb"
@@ -57,9 +59,8 @@ func TestPlanLeases(t *testing.T) { // H8, H23, H24, H25
 	idle := func(since time.Duration) func(*Lease) { return func(l *Lease) { l.IdleSince = noon.Add(-since) } }
 	tried := func(was ...string) func(*Lease) {
 		return func(l *Lease) {
-			l.TriedPools = map[v1alpha1.PoolReference]string{}
 			for i := 0; i < len(was); i += 2 {
-				l.TriedPools[refOf(was[i])] = was[i+1]
+				l.TriedPools = append(l.TriedPools, tenancy.PoolAttempt{Pool: refOf(was[i]), Fingerprint: was[i+1]})
 			}
 		}
 	}
@@ -88,7 +89,7 @@ func TestPlanLeases(t *testing.T) { // H8, H23, H24, H25
 		"it waits, another has room":      {services: []Service{of("web")}, leases: []Lease{made("web-ipv4", "a", "", "PoolExhausted")}, pools: []Pool{poolOf("a", 0, 0), poolOf("b", 1, 9)}, make: "web-ipv4 of b for web instead, tried a 0/0", want: "web-ipv4"},
 		"it waits, none has room":         {services: []Service{of("web")}, leases: []Lease{made("web-ipv4", "a", "", "PoolExhausted")}, pools: []Pool{poolOf("a", 0, 0), poolOf("b", 1, 0)}, want: "web-ipv4"},
 		"the other one was tried":         {services: []Service{of("web")}, leases: []Lease{made("web-ipv4", "a", "", "QuotaExceeded", tried("b", "0/9"))}, pools: []Pool{poolOf("a", 0, 5), poolOf("b", 1, 9)}, want: "web-ipv4"},
-		"it is another way now":           {services: []Service{of("web")}, leases: []Lease{made("web-ipv4", "a", "", "QuotaExceeded", tried("b", "0/9"))}, pools: []Pool{poolOf("a", 0, 5), poolOf("b", 1, 8)}, make: "web-ipv4 of b for web instead, tried a 0/5 b 0/9", want: "web-ipv4"},
+		"it is another way now":           {services: []Service{of("web")}, leases: []Lease{made("web-ipv4", "a", "", "QuotaExceeded", tried("b", "0/9"))}, pools: []Pool{poolOf("a", 0, 5), poolOf("b", 1, 8)}, make: "web-ipv4 of b for web instead, tried b 0/9 a 0/5", want: "web-ipv4"},
 		"one that a person made":          {services: []Service{of("web")}, leases: []Lease{made("web-ipv4", "a", "", "PoolExhausted", byHand)}, pools: []Pool{poolOf("a", 0, 0), poolOf("b", 1, 9)}, want: "web-ipv4"},
 		"two families":                    {services: []Service{of("web", requires)}, pools: []Pool{poolOf("a", 0, 9), poolOf("b", 0, 9, six)}, make: "web-ipv4 of a for web, web-ipv6 of b for web", want: "web-ipv4 web-ipv6"},
 		"one of two, as preferred":        {services: []Service{of("web", dual)}, pools: []Pool{poolOf("b", 0, 9, six)}, make: "web-ipv6 of b for web", want: "web-ipv6"},
@@ -116,10 +117,8 @@ func TestPlanLeases(t *testing.T) { // H8, H23, H24, H25
 				}
 				if m.Replaces != nil {
 					text += " instead, tried"
-					for _, p := range c.pools {
-						if was, ok := m.TriedPools[p.Ref]; ok {
-							text += " " + p.Ref.Name + " " + was
-						}
+					for _, a := range m.TriedPools {
+						text += " " + a.Pool.Name + " " + a.Fingerprint
 					}
 				}
 				texts = append(texts, text)
@@ -138,23 +137,16 @@ func TestPlanLeases(t *testing.T) { // H8, H23, H24, H25
 	}
 }
 
-// TestTriedPools checks that the annotation with the pools that were tried for a lease is parsed as it was formatted.
-func TestTriedPools(t *testing.T) {
-	all := map[v1alpha1.PoolReference]string{refOf("b"): "1/0", refOf("a"): "2/5"}
+// TestTriedPoolsOfEarlierRelease checks that a pool that an earlier release has tried for a lease is not tried again
+// before it changes.
+func TestTriedPoolsOfEarlierRelease(t *testing.T) {
 	o := &v1alpha1.IPLease{}
-	o.Annotations = map[string]string{v1alpha1.TriedPoolsAnnotation: FormatTriedPools(all)}
-	if diff := cmp.Diff(all, NewLease(o).TriedPools); diff != "" {
-		t.Error(diff)
-	}
-	if want := `[{"kind":"NetworkPool","name":"a","was":"2/5"},{"kind":"NetworkPool","name":"b","was":"1/0"}]`; FormatTriedPools(all) != want {
-		t.Errorf("%s", FormatTriedPools(all))
-	}
-	if FormatTriedPools(nil) != "" {
-		t.Error("nothing was tried")
-	}
-	o.Annotations[v1alpha1.TriedPoolsAnnotation] = "nonsense"
-	if NewLease(o).TriedPools != nil {
-		t.Error("it cannot be read")
+	o.Annotations = map[string]string{v1alpha1.TriedPoolsAnnotation: `[{"kind":"NetworkPool","name":"a","was":"2/5"}]`}
+	p := poolOf("a", 0, 5)
+	for generation, want := range map[int64]bool{2: true, 3: false} {
+		if p.Generation = generation; slices.Contains(NewLease(o).TriedPools, p.attempt()) != want {
+			t.Errorf("generation %d of the pool was tried: %v", generation, !want)
+		}
 	}
 }
 

@@ -34,7 +34,7 @@ func DecideGrowthBlock(s AllocationRequest) Decision {
 		f.Count = n
 		for _, a := range known {
 			if a.Count <= n {
-				f.failedAttempts = withAttempt(f.failedAttempts, a)
+				f.failedAttempts = WithAttempt(f.failedAttempts, a)
 			}
 		}
 		f.addCurrentAttempt()
@@ -60,7 +60,7 @@ func smallestFailedAttempts(s AllocationRequest) []PoolAttempt {
 		listed := slices.ContainsFunc(s.Pools, func(p Pool) bool { return p.Ref == a.Pool })
 		less := slices.ContainsFunc(out, func(b PoolAttempt) bool { return b.Pool == a.Pool && b.Count < a.Count })
 		if listed && !less {
-			out = withAttempt(out, a)
+			out = WithAttempt(out, a)
 		}
 	}
 	for _, a := range s.Attempts {

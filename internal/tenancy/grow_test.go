@@ -148,7 +148,7 @@ func TestDecideGrowthBlock(t *testing.T) {
 	refused := &CurrentAllocation{Pool: newPoolRef("b"), Count: 5, Phase: v1alpha1.AllocationFailed, Reason: full}
 	waiting := &CurrentAllocation{Pool: newPoolRef("a"), Count: 3, Phase: v1alpha1.AllocationPending}
 	last := &CurrentAllocation{Pool: newPoolRef("a"), Count: 1, Phase: v1alpha1.AllocationFailed, Reason: full}
-	ones := []PoolAttempt{{newPoolRef("a"), 1, full}, {newPoolRef("b"), 1, full}}
+	ones := []PoolAttempt{{Pool: newPoolRef("a"), Count: 1, Reason: full}, {Pool: newPoolRef("b"), Count: 1, Reason: full}}
 	none := []Pool{openPool("a", 0), openPool("b", 0)}
 	tests := map[string]struct {
 		reason string

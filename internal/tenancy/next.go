@@ -100,7 +100,7 @@ func newPoolFailover(s AllocationRequest) *poolFailover {
 	f := &poolFailover{AllocationRequest: s}
 	for _, a := range s.Attempts {
 		if f.findPool(a.Pool) != nil && a.Count == s.Count {
-			f.failedAttempts = withAttempt(f.failedAttempts, a)
+			f.failedAttempts = WithAttempt(f.failedAttempts, a)
 		}
 	}
 	f.addCurrentAttempt()
@@ -115,7 +115,7 @@ func (f *poolFailover) addCurrentAttempt() {
 	}
 	f.currentPool = f.findPool(withDefaultKind(f.Current.Pool))
 	if f.currentPool != nil && f.Current.Phase == v1alpha1.AllocationFailed {
-		f.failedAttempts = withAttempt(f.failedAttempts, PoolAttempt{Pool: f.currentPool.Ref, Count: f.Count, Reason: f.Current.Reason})
+		f.failedAttempts = WithAttempt(f.failedAttempts, PoolAttempt{Pool: f.currentPool.Ref, Count: f.Count, Reason: f.Current.Reason})
 	}
 }
 

@@ -160,6 +160,36 @@ func TestAttemptsRoundTrip(t *testing.T) {
 	}
 }
 
+// TestParseAttempts checks the text of the annotation, and that what earlier releases wrote is parsed the same: on
+// Clusters it was as it is now; on leases, the pool was inline.
+func TestParseAttempts(t *testing.T) {
+	global := v1alpha1.PoolReference{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "b"}
+	for name, c := range map[string]struct {
+		earlier, now string
+		want         []PoolAttempt
+	}{
+		"Cluster": {
+			earlier: `[{"pool":{"kind":"NetworkPool","name":"a"},"count":8,"reason":"PoolExhausted"},{"pool":{"kind":"GlobalNetworkPool","name":"b"},"count":4,"reason":"AllocationFailed"}]`,
+			now:     `[{"pool":{"kind":"NetworkPool","name":"a"},"count":8,"reason":"PoolExhausted"},{"pool":{"kind":"GlobalNetworkPool","name":"b"},"count":4,"reason":"AllocationFailed"}]`,
+			want:    []PoolAttempt{{Pool: newPoolRef("a"), Count: 8, Reason: v1alpha1.PoolExhaustedReason}, {Pool: global, Count: 4, Reason: v1alpha1.AllocationFailedReason}},
+		},
+		"lease": {
+			earlier: `[{"kind":"NetworkPool","name":"a","was":"2/5"},{"kind":"GlobalNetworkPool","name":"b","was":"1/0"}]`,
+			now:     `[{"pool":{"kind":"NetworkPool","name":"a"},"was":"2/5"},{"pool":{"kind":"GlobalNetworkPool","name":"b"},"was":"1/0"}]`,
+			want:    []PoolAttempt{{Pool: newPoolRef("a"), Fingerprint: "2/5"}, {Pool: global, Fingerprint: "1/0"}},
+		},
+	} {
+		for _, text := range []string{c.earlier, c.now} {
+			if diff := cmp.Diff(c.want, ParseAttempts(text)); diff != "" {
+				t.Errorf("%s, %s: %s", name, text, diff)
+			}
+		}
+		if got := FormatAttempts(c.want); got != c.now {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
 func TestNewCurrentAllocation(t *testing.T) {
 	made := func(change func(*v1alpha1.IPAllocation)) *v1alpha1.IPAllocation {
 		a := &v1alpha1.IPAllocation{

@@ -1,6 +1,7 @@
 package tenancy
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 
@@ -9,22 +10,38 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// PoolAttempt is a request to a pool for a block of a Cluster that the pool did not satisfy.
+// PoolAttempt is a request to a pool, for a block of a Cluster or for a lease, that the pool did not satisfy. It is an
+// entry of the tried-pools annotation of the Cluster or the IPLease.
 type PoolAttempt struct {
 	// Pool is the pool that was asked.
 	Pool v1alpha1.PoolReference `json:"pool"`
 	// Count is the number of addresses that it was asked for. An initial block ignores attempts with another count.
-	Count int32 `json:"count"`
+	Count int32 `json:"count,omitempty"`
 	// Reason is the reason of the Ready condition of the allocation that failed.
-	Reason string `json:"reason"`
+	Reason string `json:"reason,omitempty"`
+	// Fingerprint is the state of the pool at that time, for a lease.
+	Fingerprint string `json:"was,omitempty"`
+}
+
+// UnmarshalJSON accepts entries of leases of earlier releases too, which have the kind and the name of the pool inline.
+func (a *PoolAttempt) UnmarshalJSON(text []byte) error {
+	type attempt PoolAttempt
+	var parsed struct {
+		v1alpha1.PoolReference
+		attempt
+	}
+	err := json.Unmarshal(text, &parsed)
+	*a = PoolAttempt(parsed.attempt)
+	a.Pool = withDefaultKind(cmp.Or(a.Pool, parsed.PoolReference))
+	return err
 }
 
 // isRefusal reports whether the pool refused for a reason other than a lack of room. Such a pool is not asked again
 // when it has room.
 func (a PoolAttempt) isRefusal() bool { return a.Reason == v1alpha1.AllocationFailedReason }
 
-// FormatAttempts returns the value of the tried-pools annotation of a Cluster, empty for no attempts. The attempts
-// are kept on the Cluster because the allocation that failed is gone before the next one can use its name.
+// FormatAttempts returns the value of the tried-pools annotation, empty for no attempts. A Cluster has them because the
+// allocation that failed is gone before the next one can use its name; a lease has those of the leases it replaces.
 func FormatAttempts(tried []PoolAttempt) string {
 	if len(tried) == 0 {
 		return ""
@@ -42,9 +59,6 @@ func ParseAttempts(text string) []PoolAttempt {
 	var tried []PoolAttempt
 	if json.Unmarshal([]byte(text), &tried) != nil {
 		return nil
-	}
-	for i := range tried {
-		tried[i].Pool = withDefaultKind(tried[i].Pool)
 	}
 	return tried
 }
@@ -66,8 +80,8 @@ func SetAttemptsAnnotation(cluster metav1.Object, annotation string, tried []Poo
 	return true
 }
 
-// withAttempt returns a copy of tried with the attempt added, or replacing an earlier one at the same pool.
-func withAttempt(tried []PoolAttempt, a PoolAttempt) []PoolAttempt {
+// WithAttempt returns a copy of tried with the attempt added, or replacing an earlier one at the same pool.
+func WithAttempt(tried []PoolAttempt, a PoolAttempt) []PoolAttempt {
 	out := slices.Clone(tried)
 	if i := slices.IndexFunc(out, func(b PoolAttempt) bool { return b.Pool == a.Pool }); i >= 0 {
 		out[i] = a
