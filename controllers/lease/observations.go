@@ -7,12 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/balancer"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/leaseports"
 )
-
-// confirmationInterval is the time between two live reads that prove something together: longer than a write of MetalLB
-// is in flight.
-const confirmationInterval = 2 * time.Second
 
 // observation is a state that two live reads must show: no Service is shown behind a port of a lease, or behind any
 // port; or a state that must last: no host has its address, MetalLB has not assigned an address to a Service, or a
@@ -30,10 +27,11 @@ type observation struct {
 }
 
 // observations has what one reconcile observes, each with the time of the first of the consecutive reconciles that have
-// observed it. What a reconcile does not observe starts again.
+// observed it. What a reconcile does not observe starts again: it may have ended unobserved, as when a Service requests
+// a port for a moment.
 type observations struct {
 	// earlier were made before this reconcile; current are made by it.
-	earlier, current map[observation]time.Time
+	earlier, current balancer.FirstSeen[observation]
 	// checkedLeases are the leases for which this reconcile has checked whether they are still shown.
 	checkedLeases map[types.UID]bool
 	clock         func() time.Time
@@ -43,26 +41,23 @@ type observations struct {
 // confirmedTwice reports whether a live read has shown something now and once before, some time ago. Otherwise the
 // namespace is requeued.
 func (ob *observations) confirmedTwice(o observation) bool {
-	since := ob.record(o, ob.clock()) // after the read, while the reconcile began before it
-	wait := confirmationInterval - ob.schedule.now.Sub(since)
+	wait := ob.continueFrom(o).Confirm(o, ob.schedule.now, ob.clock()) // the reconcile began before the read, which has ended
 	ob.schedule.requeueWithin(wait)
 	return wait <= 0
 }
 
 // awaitTimeout records something that counts once it has lasted for timeout. The namespace is requeued then.
 func (ob *observations) awaitTimeout(o observation, timeout time.Duration) {
-	since := ob.record(o, ob.schedule.now)
+	since := ob.continueFrom(o).Record(o, ob.schedule.now)
 	ob.schedule.requeueWithin(timeout - ob.schedule.now.Sub(since))
 }
 
-// record records an observation, and returns since when it was made: at, if it was not made before.
-func (ob *observations) record(o observation, at time.Time) (since time.Time) {
-	since, before := ob.earlier[o]
-	if !before {
-		since = at
+// continueFrom returns the observations of this reconcile, with what earlier ones have recorded of o.
+func (ob *observations) continueFrom(o observation) *balancer.FirstSeen[observation] {
+	if since, before := ob.earlier[o]; before {
+		ob.current.Record(o, since)
 	}
-	ob.current[o] = since
-	return since
+	return &ob.current
 }
 
 // age returns how long something has been observed; made reports whether this reconcile observes it.
@@ -79,7 +74,7 @@ func (ob *observations) keepUnchecked(leases []*v1alpha1.IPLease) {
 		_, again := ob.current[o]
 		ofRelease := o.formerService == (leaseports.ServiceRef{}) && !o.withoutHost
 		if ofRelease && !again && slices.ContainsFunc(leases, func(l *v1alpha1.IPLease) bool { return l.UID == o.leaseUID && !ob.checkedLeases[l.UID] }) {
-			ob.current[o] = since
+			ob.current.Record(o, since)
 		}
 	}
 }

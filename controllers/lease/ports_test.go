@@ -12,6 +12,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/balancer"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/leaseports"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
@@ -119,25 +120,30 @@ func TestUnmanagedLeaseIsNotRecreated(t *testing.T) {
 	}
 }
 
-// TestConfirmedTwice checks that two reads, some time apart, prove something.
+// TestConfirmedTwice checks that two reconciles, some time apart, prove something, and that what was not observed in
+// between starts again.
 func TestConfirmedTwice(t *testing.T) {
 	begin := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	s, before := observation{leaseUID: "uid"}, map[observation]time.Time{}
+	o, earlier := observation{leaseUID: "uid"}, balancer.FirstSeen[observation](nil)
 	for _, c := range []struct {
-		after time.Duration
-		want  bool
-	}{{0, false}, {time.Second, false}, {confirmationInterval - time.Millisecond, false}, {confirmationInterval, true}} {
+		after   time.Duration
+		nothing bool // nothing is observed
+		want    bool
+	}{
+		{after: 0},
+		{after: balancer.ConfirmationInterval - time.Millisecond},
+		{after: balancer.ConfirmationInterval, want: true},
+		{after: time.Hour, nothing: true},
+		{after: 2 * time.Hour},
+	} {
 		now := begin.Add(c.after)
-		n := &observations{earlier: before, current: map[observation]time.Time{}, clock: func() time.Time { return now }, schedule: &schedule{now: now}}
-		if got := n.confirmedTwice(s); got != c.want {
-			t.Errorf("after %s: %v", c.after, got)
+		ob := &observations{earlier: earlier, clock: func() time.Time { return now }, schedule: &schedule{now: now}}
+		if !c.nothing && ob.confirmedTwice(o) != c.want {
+			t.Errorf("after %s: want %v", c.after, c.want)
 		}
-		before = n.current
-	}
-	// What was not observed in between starts again.
-	now := begin.Add(time.Hour)
-	n := &observations{current: map[observation]time.Time{}, clock: func() time.Time { return now }, schedule: &schedule{now: now}}
-	if n.confirmedTwice(s) || n.schedule.requeueAfter != confirmationInterval {
-		t.Errorf("it is proven at once; wait %s", n.schedule.requeueAfter)
+		if waits := ob.schedule.requeueAfter > 0; waits != (!c.nothing && !c.want) {
+			t.Errorf("after %s: requeued after %s", c.after, ob.schedule.requeueAfter)
+		}
+		earlier = ob.current
 	}
 }

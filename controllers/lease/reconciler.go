@@ -36,7 +36,7 @@ type Reconciler struct {
 	// EnabledBackends are the load balancers that show the addresses.
 	EnabledBackends
 
-	// observations has the observations of the last reconcile of each namespace: map[observation]time.Time by name.
+	// observations has the observations of the last reconcile of each namespace: balancer.FirstSeen[observation] by name.
 	observations sync.Map
 	refusals     addressRefusals
 	heartbeats   *heartbeats

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/balancer"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/leaseports"
 )
 
@@ -38,9 +39,9 @@ type scope struct {
 func newScope(r *Reconciler, namespace string, now time.Time) *scope {
 	s := &scope{decision: &leaseports.Decision{}}
 	remembered, _ := r.observations.Load(namespace)
-	earlier, _ := remembered.(map[observation]time.Time)
+	earlier, _ := remembered.(balancer.FirstSeen[observation])
 	s.schedule = &schedule{now: now}
-	s.observations = &observations{earlier: earlier, current: map[observation]time.Time{}, checkedLeases: map[types.UID]bool{}, clock: r.Now, schedule: s.schedule}
+	s.observations = &observations{earlier: earlier, checkedLeases: map[types.UID]bool{}, clock: r.Now, schedule: s.schedule}
 	s.state = &state{namespace: namespace, watchFilter: r.WatchFilter, EnabledBackends: r.EnabledBackends}
 	s.api = &api{Client: r.Client, Live: r.Live, schedule: s.schedule}
 	s.locks = &hostLocks{heartbeats: r.heartbeats, schedule: s.schedule, api: s.api}

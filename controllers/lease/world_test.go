@@ -37,6 +37,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/balancer"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/record"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/leaseports"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
@@ -340,7 +341,7 @@ func (w *world) onWatchEvent(_ *manager, c faults.Change) {
 
 // checkRest checks that nothing is reconciled at rest.
 func (w *world) checkRest(m *manager, _ *sim.Queue) {
-	if w.Obstacle == nil && time.Since(w.LastChange) > restPeriod/2 && time.Since(w.lastCall) > createRetryDelay+confirmationInterval {
+	if w.Obstacle == nil && time.Since(w.LastChange) > restPeriod/2 && time.Since(w.lastCall) > createRetryDelay+balancer.ConfirmationInterval {
 		w.Failf("manager %s reconciles at rest", m.Name)
 	}
 }

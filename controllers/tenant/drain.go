@@ -18,10 +18,6 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
-// releaseSettleTime is the time between two checks that show that a Cluster has released a block: what its load
-// balancer was doing at the first one is done at the second one.
-const releaseSettleTime = 2 * time.Second
-
 // minDrainTime is how long a block drains at least: another manager may show what it had read of the block before for
 // maxProjectionTime, and its request may be in flight for as long as a client of a Cluster waits (clustercache's
 // default).
@@ -88,8 +84,8 @@ func (sc *scope) confirmRelease(ctx context.Context, live client.Reader, hasOwnP
 		sc.tracker.resetReleased(a.UID)
 		return drainProgress{v1alpha1.ConfirmingReason, why, recheckDelay(leaving)}, nil
 	}
-	if seen := sc.now.Sub(sc.tracker.releasedSince(a.UID, sc.now)); seen < releaseSettleTime {
-		return drainProgress{v1alpha1.ConfirmingReason, "the Cluster no longer uses the block; the manager checks once more before it gives the block back", newRequeueDelay(releaseSettleTime - seen)}, nil
+	if wait := sc.tracker.confirmReleased(a.UID, sc.now, sc.now); wait > 0 {
+		return drainProgress{v1alpha1.ConfirmingReason, "the Cluster no longer uses the block; the manager checks once more before it gives the block back", newRequeueDelay(wait)}, nil
 	}
 	if emptying {
 		sc.tracker.resetReleased(a.UID)

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/balancer"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 )
@@ -17,11 +18,11 @@ import (
 type stateTracker struct {
 	mu sync.Mutex
 	// released is when a block was first seen to be released by its Cluster.
-	released map[types.UID]time.Time
+	released balancer.FirstSeen[types.UID]
 	// draining is when a block was first seen to drain.
-	draining map[types.UID]time.Time
+	draining balancer.FirstSeen[types.UID]
 	// used is when a block that seemed to be idle was first seen to be in use.
-	used map[types.UID]time.Time
+	used balancer.FirstSeen[types.UID]
 	// emptied are the blocks with a pool of their own that serves no Service any more.
 	emptied map[types.UID]struct{}
 	// services tracks the Services of each Cluster that was reconciled.
@@ -52,19 +53,27 @@ func (st *stateTracker) forgetCluster(cluster client.ObjectKey) {
 	metrics.DeleteTenantMetrics(cluster.Namespace, cluster.Name)
 }
 
-// releasedSince returns when a block was first seen to be released, without a doubt since.
-func (st *stateTracker) releasedSince(block types.UID, now time.Time) time.Time {
-	return st.firstSeen(&st.released, block, now)
+// confirmReleased records that a live read shows that a block is released, and returns how long it takes until another
+// one can confirm it; the block is released if that is not positive. A block that drains gets no Services any more, so
+// the first read counts until one shows, or may have shown, that the block is in use.
+func (st *stateTracker) confirmReleased(block types.UID, began, ended time.Time) (wait time.Duration) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.released.Confirm(block, began, ended)
 }
 
 // drainingSince returns when a block was first seen to drain.
 func (st *stateTracker) drainingSince(block types.UID, now time.Time) time.Time {
-	return st.firstSeen(&st.draining, block, now)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.draining.Record(block, now)
 }
 
 // usedSince returns when a block that seems to be idle was first seen to be in use.
 func (st *stateTracker) usedSince(block types.UID, now time.Time) time.Time {
-	return st.firstSeen(&st.used, block, now)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.used.Record(block, now)
 }
 
 // markUnused records that a block is not in use.
@@ -72,19 +81,6 @@ func (st *stateTracker) markUnused(block types.UID) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	delete(st.used, block)
-}
-
-// firstSeen returns when a block was first recorded, which is now if it was not.
-func (st *stateTracker) firstSeen(noted *map[types.UID]time.Time, block types.UID, now time.Time) time.Time {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if *noted == nil {
-		*noted = map[types.UID]time.Time{}
-	}
-	if _, before := (*noted)[block]; !before {
-		(*noted)[block] = now
-	}
-	return (*noted)[block]
 }
 
 // resetReleased records that a block may be in use after all.

@@ -32,8 +32,8 @@ type Balancer interface {
 	CheckPoolEmpty(ctx context.Context, live client.Reader, pool string, r netipx.IPRange) (why string, err error)
 	// CheckReleased returns how a workload cluster still uses a range that was withdrawn from it, empty if the
 	// cluster has released it. It reads live, and an error proves nothing. It does not see what was about to be
-	// written at that moment: before a range is given to another Cluster, the caller must check twice, some time
-	// apart.
+	// written at that moment: before a range is given to another Cluster, the caller must check twice,
+	// ConfirmationInterval apart (FirstSeen.Confirm).
 	CheckReleased(ctx context.Context, live client.Reader, r netipx.IPRange) (why string, err error)
 }
 
