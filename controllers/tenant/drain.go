@@ -84,7 +84,7 @@ func (sc *scope) confirmRelease(ctx context.Context, live client.Reader, hasOwnP
 		sc.tracker.resetReleased(a.UID)
 		return drainProgress{v1alpha1.ConfirmingReason, why, recheckDelay(leaving)}, nil
 	}
-	if wait := sc.tracker.confirmReleased(a.UID, sc.now, sc.now); wait > 0 {
+	if wait := sc.tracker.confirmReleased(a.UID, sc.now, sc.Clock.Now()); wait > 0 {
 		return drainProgress{v1alpha1.ConfirmingReason, "the Cluster no longer uses the block; the manager checks once more before it gives the block back", newRequeueDelay(wait)}, nil
 	}
 	if emptying {

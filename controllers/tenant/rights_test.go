@@ -394,7 +394,8 @@ func withMetalLB(t *testing.T) client.WithWatch {
 			t.Fatal(err)
 		}
 	}
-	return fake.NewClientBuilder().WithScheme(scheme).Build()
+	serviceType := func(o client.Object) []string { return []string{string(o.(*corev1.Service).Spec.Type)} }
+	return fake.NewClientBuilder().WithScheme(scheme).WithIndex(&corev1.Service{}, "spec.type", serviceType).Build()
 }
 
 // TestOutdatedConditionIsRemoved checks that the condition for what kept a Cluster from being reconciled is removed
