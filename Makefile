@@ -306,10 +306,11 @@ align: ## Raise the modules that the control plane and the manager both compile 
 
 ##@ Check
 
-# What takes minutes to compile is compiled before, not beside tests that watch the clock.
+# What takes minutes to compile is compiled before, not beside tests that watch the clock. Two parts run at a time, the longest
+# first, and all of them run, whichever fails.
 # $(call gotest,SHORT)
 define gotest
-	@$(MAKE) --no-print-directory -j2 test-specs test-packages SHORT=$(1)
+	@$(MAKE) --no-print-directory -k -j2 test-specs-integration test-packages $(patsubst %,test-specs-%,$(filter-out integration,$(call suites,$(1)))) SHORT=$(1)
 endef
 GOTEST = go test -count=1 $(if $(SHORT),-short -timeout=20m,-timeout=60m) $(TESTFLAGS)
 
@@ -335,13 +336,16 @@ unit_packages   = go list ./... | grep -v /test/
 system_packages = go list ./test/... | grep -v $(foreach s,$(SHARED_SUITES),-e /test/$(s)$$)
 test_modules    = for m in $(TEST_MODULES); do (cd $$m && $(GOTEST) ./...) || exit 1; done
 
+# $(call suites,SHORT)
+suites = $(if $(1),$(filter-out e2e,$(SHARED_SUITES)),$(SHARED_SUITES))
+
 # $(call ginkgo,suites)
 ginkgo = go run -buildvcs=false github.com/onsi/ginkgo/v2/ginkgo -procs=3 -keep-going -no-color -timeout=$(if $(SHORT),40m,90m) $(SPECFLAGS) \
 	$(1:%=./test/%) -- $(if $(SHORT),-test.short)
 
 .PHONY: test-specs
 test-specs: control-plane
-	$(call ginkgo,$(if $(SHORT),$(filter-out e2e,$(SHARED_SUITES)),$(SHARED_SUITES)))
+	$(call ginkgo,$(call suites,$(SHORT)))
 
 .PHONY: test-packages
 test-packages: control-plane

@@ -160,7 +160,7 @@ func testParts(t *testing.T) []string {
 var (
 	packagesPattern = regexp.MustCompile(`^(go test .*)\$\((.*)\)$`)
 	suitesPattern   = regexp.MustCompile(`^(go run .*?)((?: \./test/\w+)+) --$`)
-	makePattern     = regexp.MustCompile(`^\S*make --no-print-directory -j2 (.*) SHORT=$`)
+	makePattern     = regexp.MustCompile(`^\S*make --no-print-directory -k -j2 (.*) SHORT=$`)
 )
 
 // testRuns returns the commands of a target, without those of builds, and each command once for each list of packages
