@@ -315,7 +315,7 @@ endef
 GOTEST = go test -count=1 $(if $(SHORT),-short -timeout=20m,-timeout=60m) $(TESTFLAGS)
 
 .PHONY: test
-test: control-plane manager ## Run the tests: about a quarter of an hour. Whole systems are left out, loads are smaller (go test -short).
+test: control-plane manager ## Run the tests: about ten minutes on two cores. Whole systems are left out, loads are smaller (go test -short).
 	$(call gotest,yes)
 
 .PHONY: test-all
