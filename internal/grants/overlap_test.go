@@ -1,6 +1,9 @@
 package grants_test
 
 import (
+	"fmt"
+	"math/bits"
+	"math/rand/v2"
 	"strconv"
 	"testing"
 
@@ -53,6 +56,57 @@ func TestUsedRangesIn(t *testing.T) {
 		}
 		if d := cmp.Diff(tc.want, got); d != "" {
 			t.Errorf("%s, -want +got:\n%s", name, d)
+		}
+	}
+}
+
+// TestUsedRangesInMatchesSingleAddresses compares UsedRangesIn with what each address alone shows, for random blocks and
+// claims of a pool, in flight too, and for random ranges of another pool: a block may reach over several gaps, and begin
+// or end in one.
+func TestUsedRangesInMatchesSingleAddresses(t *testing.T) {
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		p := grantstest.NewPool(t, "10.0.0.0-10.0.0.63")
+		address := func(n int) string { return fmt.Sprintf("10.0.0.%d", n) }
+		used, inFlight := [64]bool{}, map[string]string{}
+		for at := r.IntN(4); at < 64; at += r.IntN(4) {
+			switch size := 1 << r.IntN(5); {
+			case at%size != 0 || at+size > 64:
+				continue
+			case size > 1:
+				grantstest.ObserveAllocation(p, fmt.Sprint("lb-", at), int32(size), grantstest.WithBlock(fmt.Sprintf("%s/%d", address(at), 32-bits.Len(uint(size-1)))))
+				for i := range size {
+					used[at+i] = true
+				}
+				at += size
+			default:
+				if name := fmt.Sprint("c-", at); r.IntN(2) == 0 {
+					inFlight[name] = address(at)
+				} else {
+					grantstest.ObserveClaim(p, name, 0, grantstest.WithRecordedAddress(address(at)))
+				}
+				used[at] = true
+				at++
+			}
+		}
+		observeInFlight(p, 11, inFlight)
+		var ranges []netipx.IPRange
+		var want, got [64]bool
+		for at := r.IntN(3); at < 64; {
+			end := min(at+r.IntN(6), 63)
+			ranges = append(ranges, netipx.MustParseIPRange(address(at)+"-"+address(end)))
+			for i := at; i <= end; i++ {
+				want[i] = used[i]
+			}
+			at = end + 2 + r.IntN(3)
+		}
+		for _, found := range p.Overlap.UsedRangesIn(ranges) {
+			for a := found.From(); a.Compare(found.To()) <= 0; a = a.Next() {
+				got[a.As4()[3]] = true
+			}
+		}
+		if got != want {
+			t.Fatalf("seed %d: of %v in use are\n%v\nwant\n%v", seed, ranges, got, want)
 		}
 	}
 }
