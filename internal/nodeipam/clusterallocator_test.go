@@ -170,15 +170,7 @@ func TestAgeOfRecord(t *testing.T) {
 		s, c := newTestSite(t, newNode(), newRange(v1alpha1.ClusterCIDRFinalizer))
 		reconcileForMinutes(t, s, false)
 		c.answerAfter = 10 * time.Second
-		b := newNode()
-		b.Name, b.UID = "b", "uid-b"
-		if err := c.Create(t.Context(), b); err != nil {
-			t.Fatal(err)
-		}
-		s.ObserveObject(b)
-		if _, err := s.commitPlanned(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		commitGrantToNewNode(t, s, c)
 		checkAge := func(of string) {
 			t.Helper()
 			m := s.state.lock()
@@ -201,29 +193,16 @@ func TestTermLostByReadIsNoConflict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := newTestSite(t, newNode(), newRange(v1alpha1.ClusterCIDRFinalizer))
 		reconcileForMinutes(t, s, false)
-		b := newNode()
-		b.Name, b.UID = "b", "uid-b"
-		if err := c.Create(t.Context(), b); err != nil {
-			t.Fatal(err)
-		}
-		s.ObserveObject(b)
-		if _, err := s.commitPlanned(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		commitGrantToNewNode(t, s, c)
 		<-time.After(2 * time.Minute)
 		var records corev1.ConfigMapList
 		if err := c.List(t.Context(), &records); err != nil || len(records.Items) != 1 {
 			t.Fatalf("%d records: %v", len(records.Items), err)
 		}
 		record := &records.Items[0]
-		if err := c.Delete(t.Context(), record); err != nil {
+		record.Finalizers = nil // it keeps the record from being deleted
+		if err := errors.Join(c.Update(t.Context(), record), c.Delete(t.Context(), record)); err != nil {
 			t.Fatal(err)
-		}
-		if err := c.Get(t.Context(), client.ObjectKeyFromObject(record), record); err == nil {
-			record.Finalizers = nil
-			if err := c.Update(t.Context(), record); err != nil {
-				t.Fatal(err)
-			}
 		}
 		conflicts := metrics.NodeCIDRCommits.WithLabelValues("conflict")
 		before := testutil.ToFloat64(conflicts)
@@ -239,6 +218,20 @@ func TestTermLostByReadIsNoConflict(t *testing.T) {
 			t.Errorf("a read counts as %v conflicts of commits", got)
 		}
 	})
+}
+
+// commitGrantToNewNode adds a Node, and commits a grant to it that is not written yet.
+func commitGrantToNewNode(t *testing.T, s *ClusterAllocator, c *requestLog) {
+	t.Helper()
+	b := newNode()
+	b.Name, b.UID = "b", "uid-b"
+	if err := c.Create(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	s.ObserveObject(b)
+	if _, err := s.commitPlanned(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // commitPlanned plans for the Nodes that wait, and commits, without the writes that follow.
