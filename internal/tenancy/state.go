@@ -8,11 +8,13 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// projectionFinalizers are the finalizers of the blocks that are projected to each load balancer.
-var projectionFinalizers = []struct {
+type projectionFinalizer struct {
 	loadBalancer v1alpha1.LoadBalancerType
 	finalizer    string
-}{
+}
+
+// projectionFinalizers are the finalizers of the blocks that are projected to each load balancer.
+var projectionFinalizers = []projectionFinalizer{
 	{v1alpha1.MetalLBLoadBalancer, v1alpha1.TenantPoolFinalizer},
 	{v1alpha1.CiliumLoadBalancer, v1alpha1.CiliumPoolFinalizer},
 }
@@ -35,12 +37,7 @@ func ProjectedTo(a *v1alpha1.IPAllocation) v1alpha1.LoadBalancerType {
 
 // IsProjectionFinalizer reports whether a finalizer is that of the blocks that are projected to some load balancer.
 func IsProjectionFinalizer(finalizer string) bool {
-	for _, p := range projectionFinalizers {
-		if p.finalizer == finalizer {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(projectionFinalizers, func(p projectionFinalizer) bool { return p.finalizer == finalizer })
 }
 
 // ProjectionFinalizer returns the finalizer of the blocks that are projected to a load balancer. It is empty, which the
