@@ -16,6 +16,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/balancer"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pace"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
@@ -97,10 +98,7 @@ func (sc *scope) requeueDelayUntil(at time.Time) requeueDelay {
 
 // minWait returns the shorter of two delays.
 func (w requeueDelay) minWait(other requeueDelay) requeueDelay {
-	if w == 0 || (other != 0 && other < w) {
-		return other
-	}
-	return w
+	return requeueDelay(term.MinWait(time.Duration(w), time.Duration(other)))
 }
 
 // activeBalancer returns the load balancer to serve.
