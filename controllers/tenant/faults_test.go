@@ -120,6 +120,39 @@ func TestTenantManagerPausedAtEveryWrite(t *testing.T) {
 	})
 }
 
+// TestTenantSlowReads makes the live reads of some minutes slow, from each read on. What a read shows is as old as its
+// start. The user does not wait meanwhile, so the blocks that the Cluster has at the end may be others.
+func TestTenantSlowReads(t *testing.T) {
+	const readTime, slowTime = 3 * time.Second, 5 * time.Minute
+	each(t, func(t *testing.T, s scenario, o sim.Order, ordinal int, calm result) (runs int) {
+		t.Helper()
+		for i := 1; i <= calm.reads; i++ {
+			if !isSelected(i+ordinal, part) {
+				continue
+			}
+			runs++
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				s.run(t, func(w *world) {
+					w.Order = o
+					var end time.Time
+					w.Disturb = func(w *world, r *faults.Request) bool {
+						if !r.IsWrite() && w.Reads() == i {
+							end = time.Now().Add(slowTime)
+						}
+						if r.IsWrite() || !time.Now().Before(end) {
+							return false
+						}
+						value, err := w.Execute(r)
+						w.DelayStep(0, readTime, func() { w.Answer(r, value, err) })
+						return true
+					}
+				})
+			})
+		}
+		return runs
+	})
+}
+
 // TestTenantCreatesLate makes the creation of a pool late, for a block that was added and that a user deletes
 // meanwhile: by a manager that is paused before it sends the request, or with the request in flight. Nothing in the
 // pool's cluster shows that the block was released.
